@@ -1,0 +1,1 @@
+//! A private build: one policy crate linked into the whole command.

@@ -1,0 +1,1 @@
+//! The switchtower command and the library a custom binary calls.

@@ -1,0 +1,2 @@
+//! The `switchtower` command.
+fn main() {}

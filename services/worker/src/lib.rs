@@ -1,0 +1,1 @@
+//! The simulated worker: a real HTTP server in front of a simulated engine.

@@ -1,0 +1,1 @@
+//! The ports Discovery and EventBus, their in-memory implementations and conformance suites.

@@ -1,0 +1,1 @@
+//! Block hashing, the KV event log and the prefix index.

@@ -1,0 +1,1 @@
+//! Model cards, tokenizers, chat templates and OpenAI request shapes.

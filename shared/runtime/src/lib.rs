@@ -1,0 +1,1 @@
+//! Named tasks and shutdown, HTTP serving, telemetry.

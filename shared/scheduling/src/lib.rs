@@ -1,0 +1,1 @@
+//! One partition's scheduler: eligibility, queue, book, scoring, picking.

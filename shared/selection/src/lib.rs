@@ -1,0 +1,1 @@
+//! SelectionService: registry, KV ingestion and one scheduler per partition and stage.
