@@ -11,4 +11,4 @@ mod worker;
 pub use hash::{LocalHash, SequenceHash, Tier};
 pub use partition::{PartitionId, Stage};
 pub use reservation::{ReplicaId, ReservationKey};
-pub use worker::{Incarnation, ParseRowError, Rank, Row, WorkerId};
+pub use worker::{Incarnation, Life, ParseRowError, Rank, Row, WorkerId};

@@ -14,6 +14,23 @@ pub struct WorkerId(pub u64);
 #[serde(transparent)]
 pub struct Incarnation(pub u64);
 
+/// One life of a worker, with the store revision of its registration, which orders lives (`book rule 10`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Life {
+    /// Which life.
+    pub incarnation: Incarnation,
+    /// When it was registered; a life that registers again keeps its incarnation and gets a later revision.
+    pub revision: u64,
+}
+
+impl Life {
+    /// Whether this life is not older than `other`.
+    #[must_use]
+    pub fn is_current_beside(self, other: Self) -> bool {
+        self.incarnation == other.incarnation || self.revision > other.revision
+    }
+}
+
 /// Data-parallel rank inside a worker, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]

@@ -84,8 +84,6 @@ impl WorkerLoadInput {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WorkerCandidate {
     pub(crate) worker: WorkerIdentity,
-    /// Position in the rows that the host handed over, before filters.
-    pub(crate) row: u32,
     /// Groups that the running component sees.
     pub(crate) visible: WorkerInputs,
     pub(crate) cache: WorkerCacheInput,

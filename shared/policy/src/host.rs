@@ -7,7 +7,7 @@ mod build;
 mod evaluate;
 
 pub use build::{CacheWeights, ContextBuilder, cache, candidate, load};
-pub use evaluate::{Pick, Scratch, evaluate};
+pub use evaluate::{Pick, Scratch, choose, evaluate, filter};
 
 #[cfg(test)]
 mod tests;

@@ -133,6 +133,12 @@ impl WorkerSelectionPolicy {
         self.worker_type
     }
 
+    /// Whether it drops rows of its own accord.
+    #[must_use]
+    pub const fn has_filters(&self) -> bool {
+        !self.filters.is_empty()
+    }
+
     /// The union of what the parts read.
     #[must_use]
     pub const fn required_worker_inputs(&self) -> WorkerInputs {

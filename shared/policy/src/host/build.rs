@@ -9,7 +9,6 @@ use crate::{
 pub const fn candidate(worker_id: u64, dp_rank: u32) -> WorkerCandidate {
     WorkerCandidate {
         worker: WorkerIdentity { worker_id, dp_rank },
-        row: 0,
         visible: WorkerInputs::NONE,
         cache: WorkerCacheInput {
             effective: 0.0,
@@ -55,6 +54,17 @@ impl WorkerCandidate {
 #[must_use]
 pub fn cache(device: f64, host: f64, disk: f64) -> WorkerCacheInput {
     CacheWeights::from(&crate::KvRouterConfig::default()).input(device, host, disk)
+}
+
+impl WorkerCacheInput {
+    /// This overlap, which has no shared blocks yet, with `blocks` in a shared cache beyond the device prefix; each
+    /// counts `multiplier` (`shared_cache_multiplier` of the configuration) of a device block.
+    #[must_use]
+    pub fn with_shared(mut self, blocks: f64, multiplier: f64) -> Self {
+        self.shared = blocks;
+        self.effective += multiplier * blocks;
+        self
+    }
 }
 
 /// How much a block counts in a slower tier than the device's, 0 to 1.

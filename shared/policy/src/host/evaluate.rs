@@ -26,8 +26,6 @@ impl Scratch {
 /// A validated choice.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pick {
-    /// Position in the rows that were handed over, before filters.
-    pub row: usize,
     /// The worker chosen.
     pub worker_id: u64,
     /// The rank chosen.
@@ -48,6 +46,19 @@ pub fn evaluate(
     scratch: &mut Scratch,
 ) -> Result<Pick, WorkerSelectionPolicyError> {
     filter(policy, context, rows)?;
+    choose(policy, context, rows, scratch)
+}
+
+/// The second half of [`evaluate`]: scorers and picker over the rows that [`filter`] left, which are not empty.
+///
+/// # Errors
+/// What the policy returned, or what was wrong with it.
+pub fn choose(
+    policy: &mut WorkerSelectionPolicy,
+    context: &WorkerSelectionContext<'_>,
+    rows: &mut [WorkerCandidate],
+    scratch: &mut Scratch,
+) -> Result<Pick, WorkerSelectionPolicyError> {
     score(policy, context, rows, scratch)?;
     let chosen = pick(policy, context, rows, scratch)?;
     let candidate = rows.get(chosen).zip(scratch.scored.get(chosen));
@@ -56,22 +67,22 @@ pub fn evaluate(
         candidates: rows.len(),
     })?;
     Ok(Pick {
-        row: row.row as usize,
         worker_id: row.worker.worker_id,
         dp_rank: row.worker.dp_rank,
         cost: scored.cost,
     })
 }
 
-fn filter(
+/// The first half of [`evaluate`]: drops the rows that the policy's filters do not keep.
+///
+/// # Errors
+/// What a filter returned, or [`WorkerSelectionPolicyError::AllFiltered`].
+pub fn filter(
     policy: &mut WorkerSelectionPolicy,
     context: &WorkerSelectionContext<'_>,
     rows: &mut Vec<WorkerCandidate>,
 ) -> Result<(), WorkerSelectionPolicyError> {
     let before = rows.len();
-    for (position, row) in rows.iter_mut().enumerate() {
-        row.row = u32::try_from(position).unwrap_or(u32::MAX);
-    }
     for (inputs, filter) in &mut policy.filters {
         show(rows, *inputs);
         let mut failure = None;

@@ -192,11 +192,11 @@ fn a_row_out_of_range_is_refused() {
 }
 
 #[test]
-fn a_pick_after_filters_names_the_row_as_it_was_handed_over() {
+fn a_pick_after_filters_names_the_worker_that_was_left() {
     let odd = Keep(|row: &WorkerCandidate| Ok(row.worker_id() % 2 == 1));
     let not_one = Keep(|row: &WorkerCandidate| Ok(row.worker_id() != 1));
     let mut policy = policy(Vec::new(), cheapest()).with_filters(vec![Box::new(odd), Box::new(not_one)]);
-    assert_eq!(run(&mut policy).unwrap().row, 3);
+    assert_eq!(run(&mut policy).unwrap().worker_id, 3);
 }
 
 #[test]

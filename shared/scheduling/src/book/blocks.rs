@@ -1,0 +1,214 @@
+//! Which prompt blocks are active on which rows, from hashes kept at sampled depths (`book rule 5`).
+//!
+//! Two requests with a common prefix count it once. Keeping every hash would be exact and cost a map entry per
+//! block; kept depths depend on the depth alone, so common prefixes have common kept hashes and each stands for the
+//! blocks since the kept depth before it.
+
+use hashbrown::HashMap;
+use switchtower_ids::SequenceHash;
+
+/// Up to this depth every [`NEAR_STRIDE`]th block is kept.
+const NEAR_DEPTH: usize = 4_096;
+const NEAR_STRIDE: usize = 16;
+const FAR_STRIDE: usize = 256;
+
+/// A kept hash and the number of blocks it stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeptBlock {
+    /// Hash of the prefix.
+    pub hash: SequenceHash,
+    /// Blocks since the kept depth before it.
+    pub weight: u32,
+}
+
+/// The kept blocks of a prompt: every 16th up to depth 4,096, every 256th beyond, and the last. Weights add up to the
+/// number of blocks.
+#[must_use]
+pub fn kept_blocks(blocks: &[SequenceHash]) -> Vec<KeptBlock> {
+    let mut kept =
+        Vec::with_capacity(blocks.len().min(NEAR_DEPTH) / NEAR_STRIDE + blocks.len() / FAR_STRIDE + 1);
+    let mut depth = 0;
+    while depth < blocks.len() {
+        let stride = if depth < NEAR_DEPTH {
+            NEAR_STRIDE
+        } else {
+            FAR_STRIDE
+        };
+        let next = (depth + stride).min(blocks.len());
+        let weight = u32::try_from(next - depth).unwrap_or(u32::MAX);
+        kept.push(KeptBlock {
+            hash: blocks[next - 1],
+            weight,
+        });
+        depth = next;
+    }
+    kept
+}
+
+/// A row's column and how many of its reservations have the block.
+type Holder = (usize, u32);
+
+/// Most blocks are active on one row: no allocation for those.
+#[derive(Debug)]
+enum Holders {
+    One(Holder),
+    Many(Vec<Holder>),
+}
+
+impl Holders {
+    fn as_slice(&self) -> &[Holder] {
+        match self {
+            Self::One(holder) => std::slice::from_ref(holder),
+            Self::Many(holders) => holders,
+        }
+    }
+
+    fn as_mut_slice(&mut self) -> &mut [Holder] {
+        match self {
+            Self::One(holder) => std::slice::from_mut(holder),
+            Self::Many(holders) => holders,
+        }
+    }
+
+    fn push(&mut self, holder: Holder) {
+        match self {
+            Self::One(first) => *self = Self::Many(vec![*first, holder]),
+            Self::Many(holders) => holders.push(holder),
+        }
+    }
+
+    /// Whether nobody is left.
+    fn remove(&mut self, column: usize) -> bool {
+        match self {
+            Self::One(holder) => holder.0 == column,
+            Self::Many(holders) => {
+                holders.retain(|holder| holder.0 != column);
+                holders.is_empty()
+            }
+        }
+    }
+}
+
+/// Reference counts per (kept hash, column).
+#[derive(Debug, Default)]
+pub(super) struct ActiveBlocks {
+    holders: HashMap<SequenceHash, Holders>,
+}
+
+impl ActiveBlocks {
+    /// Counts a reservation's blocks in `column`; returns how many blocks were not active there before.
+    pub(super) fn add(&mut self, column: usize, kept: &[KeptBlock]) -> u64 {
+        kept.iter()
+            .filter(|block| self.add_one(column, block.hash))
+            .map(|block| u64::from(block.weight))
+            .sum()
+    }
+
+    /// Takes a reservation's blocks back; returns how many blocks are not active there any more.
+    pub(super) fn remove(&mut self, column: usize, kept: &[KeptBlock]) -> u64 {
+        kept.iter()
+            .filter(|block| self.remove_one(column, block.hash))
+            .map(|block| u64::from(block.weight))
+            .sum()
+    }
+
+    fn add_one(&mut self, column: usize, hash: SequenceHash) -> bool {
+        let Some(holders) = self.holders.get_mut(&hash) else {
+            self.holders.insert(hash, Holders::One((column, 1)));
+            return true;
+        };
+        match holders
+            .as_mut_slice()
+            .iter_mut()
+            .find(|holder| holder.0 == column)
+        {
+            Some(holder) => {
+                holder.1 += 1;
+                false
+            }
+            None => {
+                holders.push((column, 1));
+                true
+            }
+        }
+    }
+
+    fn remove_one(&mut self, column: usize, hash: SequenceHash) -> bool {
+        let Some(holders) = self.holders.get_mut(&hash) else {
+            return false;
+        };
+        let Some(holder) = holders
+            .as_mut_slice()
+            .iter_mut()
+            .find(|holder| holder.0 == column)
+        else {
+            return false;
+        };
+        holder.1 -= 1;
+        if holder.1 > 0 {
+            return false;
+        }
+        if holders.remove(column) {
+            self.holders.remove(&hash);
+        }
+        true
+    }
+
+    /// Adds to `shared[column]` the blocks of `kept` that are active there.
+    pub(super) fn shared(&self, kept: &[KeptBlock], shared: &mut [u64]) {
+        for block in kept {
+            let holders = self.holders.get(&block.hash).map_or(&[][..], Holders::as_slice);
+            for (column, _) in holders {
+                shared[*column] += u64::from(block.weight);
+            }
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.holders.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hashes(count: u64) -> Vec<SequenceHash> {
+        (1..=count).map(SequenceHash).collect()
+    }
+
+    #[test]
+    fn book_rule_5_weights_add_up_and_depths_depend_on_the_depth_alone() {
+        for length in [0, 1, 15, 16, 17, 4_095, 4_096, 4_097, 5_000, 70_000] {
+            let kept = kept_blocks(&hashes(length));
+            assert_eq!(
+                kept.iter().map(|block| u64::from(block.weight)).sum::<u64>(),
+                length
+            );
+            let longer = kept_blocks(&hashes(length + 1_000));
+            let common = kept.len().saturating_sub(1);
+            assert_eq!(
+                kept[..common],
+                longer[..common],
+                "a longer prompt keeps the same depths"
+            );
+        }
+        assert_eq!(kept_blocks(&hashes(4_096)).len(), 256);
+    }
+
+    #[test]
+    fn a_shared_prefix_counts_once_per_column() {
+        let mut active = ActiveBlocks::default();
+        let (short, long) = (kept_blocks(&hashes(32)), kept_blocks(&hashes(48)));
+        assert_eq!(active.add(0, &short), 32);
+        assert_eq!(active.add(0, &long), 16);
+        assert_eq!(active.add(1, &short), 32);
+        let mut shared = vec![0; 2];
+        active.shared(&long, &mut shared);
+        assert_eq!(shared, [48, 32]);
+        assert_eq!(active.remove(0, &short), 0);
+        assert_eq!(active.remove(0, &long), 48);
+        assert_eq!(active.remove(1, &short), 32);
+        assert_eq!(active.len(), 0);
+    }
+}

@@ -1,0 +1,352 @@
+//! Runs a partition's policy so that nothing it does costs more than one request its scores.
+//!
+//! A panic, an error, a cost that is not finite, a row out of range: the request is served by the fallback policy and
+//! the failure is counted. After repeated failures the policy is quarantined and rebuilt from its factory, later each
+//! time. After a panic its state is torn: it is dropped at once, inside the catch, and rebuilt for the next request.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
+use switchtower_ids::PartitionId;
+use switchtower_policy::{
+    KvRouterConfig, RoutingPartitionRef, WorkerCandidate, WorkerInputs, WorkerSelectionContext,
+    WorkerSelectionPolicy, WorkerSelectionPolicyError, WorkerSelectionPolicyFactory,
+    host::{self, Pick, Scratch},
+};
+
+use crate::ChosenBy;
+
+/// A quarantine lasts at most this many times the configured first one.
+const QUARANTINE_GROWTH_MAX: u64 = 100;
+
+/// A clock that the host reads around a policy's call, in microseconds from any fixed moment. The `now_ms` that the
+/// scheduler is told is of the same clock.
+pub trait Clock: Send {
+    /// Now.
+    fn now_us(&self) -> u64;
+}
+
+/// How a policy failed: the metric label, and the policy's own words where it had any.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyFailure {
+    /// One of a small fixed set.
+    pub label: &'static str,
+    /// For the log.
+    pub message: String,
+}
+
+impl From<WorkerSelectionPolicyError> for PolicyFailure {
+    fn from(error: WorkerSelectionPolicyError) -> Self {
+        Self {
+            label: error.label(),
+            message: error.to_string(),
+        }
+    }
+}
+
+/// What the metrics show of a partition's policy.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PolicyHealth {
+    /// Failures by label since the start.
+    pub failures: Vec<(&'static str, u64)>,
+    /// The last failure.
+    pub last_failure: Option<PolicyFailure>,
+    /// Whether the fallback serves in its place right now.
+    pub quarantined: bool,
+    /// How often it was quarantined since the start.
+    pub quarantines: u64,
+}
+
+/// A choice and who made it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Choice {
+    /// The row.
+    pub pick: Pick,
+    /// Who chose it.
+    pub chosen_by: ChosenBy,
+}
+
+/// The policy of one partition, its fallback, and what is known about its failures.
+pub struct PolicyHost {
+    config: Arc<KvRouterConfig>,
+    partition: PartitionId,
+    factory: Arc<dyn WorkerSelectionPolicyFactory>,
+    policy: Option<WorkerSelectionPolicy>,
+    fallback: WorkerSelectionPolicy,
+    clock: Box<dyn Clock>,
+    failures_in_a_row: u32,
+    quarantined_until_ms: Option<u64>,
+    next_quarantine_ms: u64,
+    health: PolicyHealth,
+    scratch: Scratch,
+}
+
+/// What a [`PolicyHost`] is made of.
+pub struct PolicyParts {
+    /// Settings, handed to the factories.
+    pub config: Arc<KvRouterConfig>,
+    /// The partition that the policy serves.
+    pub partition: PartitionId,
+    /// Builds the policy.
+    pub factory: Arc<dyn WorkerSelectionPolicyFactory>,
+    /// Builds the policy that serves when the other fails; one of the built-in ones.
+    pub fallback: Arc<dyn WorkerSelectionPolicyFactory>,
+    /// Measures how long the policy takes.
+    pub clock: Box<dyn Clock>,
+}
+
+impl PolicyHost {
+    /// A host whose policy is built at once. A factory that panics is a failure like any other.
+    #[must_use]
+    pub fn new(parts: PolicyParts) -> Self {
+        let fallback = build(&*parts.fallback, &parts.config, &parts.partition);
+        let mut host = Self {
+            next_quarantine_ms: parts.config.quarantine_ms,
+            config: parts.config,
+            partition: parts.partition,
+            factory: parts.factory,
+            policy: None,
+            fallback,
+            clock: parts.clock,
+            failures_in_a_row: 0,
+            quarantined_until_ms: None,
+            health: PolicyHealth::default(),
+            scratch: Scratch::default(),
+        };
+        let now_ms = host.clock.now_us() / 1_000;
+        host.rebuild(now_ms);
+        host
+    }
+
+    /// What the candidates have to carry: the union of what policy and fallback read.
+    #[must_use]
+    pub fn required_inputs(&self) -> WorkerInputs {
+        let policy = self
+            .policy
+            .as_ref()
+            .map(WorkerSelectionPolicy::required_worker_inputs);
+        policy.unwrap_or(WorkerInputs::NONE) | self.fallback.required_worker_inputs()
+    }
+
+    /// What is known about the policy's failures.
+    #[must_use]
+    pub const fn health(&self) -> &PolicyHealth {
+        &self.health
+    }
+
+    /// Ends a quarantine that is over at `now_ms`, so that [`required_inputs`](Self::required_inputs) is true for the
+    /// request that comes next.
+    pub fn prepare(&mut self, now_ms: u64) {
+        if self.policy.is_none()
+            && self
+                .quarantined_until_ms
+                .is_none_or(|until_ms| until_ms <= now_ms)
+        {
+            self.rebuild(now_ms);
+        }
+    }
+
+    /// Chooses one of `rows`, which are not empty.
+    ///
+    /// # Errors
+    /// Only if the policy's own filters dropped every row.
+    pub fn choose(
+        &mut self,
+        now_ms: u64,
+        context: &WorkerSelectionContext<'_>,
+        rows: &mut Vec<WorkerCandidate>,
+    ) -> Result<Choice, WorkerSelectionPolicyError> {
+        if self.policy.is_none() {
+            return self.fall_back(context, rows, "quarantined");
+        }
+        let started_us = self.clock.now_us();
+        let outcome = run(&mut self.policy, context, rows, &mut self.scratch);
+        let spent_ms = self.clock.now_us().saturating_sub(started_us) / 1_000;
+        match outcome {
+            Ok(pick) => {
+                self.judge_time(now_ms, spent_ms);
+                Ok(Choice {
+                    pick,
+                    chosen_by: ChosenBy::Policy,
+                })
+            }
+            Err(Failed::AllFiltered(error)) => {
+                self.judge_time(now_ms, spent_ms);
+                Err(error)
+            }
+            Err(Failed::Policy(failure)) => {
+                let label = failure.label;
+                self.failed(now_ms, failure);
+                self.fall_back(context, rows, label)
+            }
+        }
+    }
+
+    /// A policy that is too slow has failed, but what it chose is valid and is used.
+    fn judge_time(&mut self, now_ms: u64, spent_ms: u64) {
+        let budget_ms = self.config.policy_budget_ms;
+        if spent_ms <= budget_ms {
+            self.failures_in_a_row = 0;
+            self.next_quarantine_ms = self.config.quarantine_ms;
+            return;
+        }
+        let message = format!("the policy took {spent_ms} ms, its budget is {budget_ms} ms");
+        self.failed(
+            now_ms,
+            PolicyFailure {
+                label: "over_budget",
+                message,
+            },
+        );
+    }
+
+    fn failed(&mut self, now_ms: u64, failure: PolicyFailure) {
+        match self
+            .health
+            .failures
+            .iter_mut()
+            .find(|(label, _)| *label == failure.label)
+        {
+            Some((_, count)) => *count += 1,
+            None => self.health.failures.push((failure.label, 1)),
+        }
+        self.health.last_failure = Some(failure);
+        self.failures_in_a_row += 1;
+        if self.failures_in_a_row >= self.config.quarantine_after_failures {
+            self.quarantine(now_ms);
+        } else if self.policy.is_none() {
+            self.rebuild(now_ms);
+        }
+    }
+
+    fn quarantine(&mut self, now_ms: u64) {
+        discard(self.policy.take());
+        self.failures_in_a_row = 0;
+        self.quarantined_until_ms = Some(now_ms.saturating_add(self.next_quarantine_ms));
+        let longest_ms = self.config.quarantine_ms.saturating_mul(QUARANTINE_GROWTH_MAX);
+        self.next_quarantine_ms = self.next_quarantine_ms.saturating_mul(2).min(longest_ms);
+        self.health.quarantined = true;
+        self.health.quarantines += 1;
+    }
+
+    fn rebuild(&mut self, now_ms: u64) {
+        self.quarantined_until_ms = None;
+        self.health.quarantined = false;
+        let built = catch_unwind(AssertUnwindSafe(|| {
+            build(&*self.factory, &self.config, &self.partition)
+        }));
+        match built {
+            Ok(policy) => self.policy = Some(policy),
+            Err(payload) => {
+                discard(payload);
+                let message = "the factory panicked".to_owned();
+                // No instance to try again with: wait as if it had failed often enough.
+                self.failures_in_a_row = self.config.quarantine_after_failures;
+                self.failed(
+                    now_ms,
+                    PolicyFailure {
+                        label: "factory_panic",
+                        message,
+                    },
+                );
+            }
+        }
+    }
+
+    /// The fallback is one of ours and has no way to fail; if it did, a waiter would get its answer even so (design
+    /// invariant 5).
+    fn fall_back(
+        &mut self,
+        context: &WorkerSelectionContext<'_>,
+        rows: &mut [WorkerCandidate],
+        reason: &'static str,
+    ) -> Result<Choice, WorkerSelectionPolicyError> {
+        let pick = match host::choose(&mut self.fallback, context, rows, &mut self.scratch) {
+            Ok(pick) => pick,
+            Err(error) => rows.first().map(first).ok_or(error)?,
+        };
+        Ok(Choice {
+            pick,
+            chosen_by: ChosenBy::Fallback(reason),
+        })
+    }
+}
+
+fn first(row: &WorkerCandidate) -> Pick {
+    Pick {
+        worker_id: row.worker_id(),
+        dp_rank: row.dp_rank(),
+        cost: 0.0,
+    }
+}
+
+enum Failed {
+    AllFiltered(WorkerSelectionPolicyError),
+    Policy(PolicyFailure),
+}
+
+/// Runs filters, scorers and picker, each inside a catch. Whatever happens, `rows` holds the rows that a fallback may
+/// choose from: those that the filters left, or all if the filters failed.
+fn run(
+    slot: &mut Option<WorkerSelectionPolicy>,
+    context: &WorkerSelectionContext<'_>,
+    rows: &mut Vec<WorkerCandidate>,
+    scratch: &mut Scratch,
+) -> Result<Pick, Failed> {
+    let has_filters = slot.as_ref().is_some_and(WorkerSelectionPolicy::has_filters);
+    let before_filters = has_filters.then(|| rows.clone());
+    let filtered = guarded(slot, |policy| host::filter(policy, context, rows));
+    if let (Err(Failed::Policy(_)), Some(all)) = (&filtered, before_filters) {
+        *rows = all;
+    }
+    filtered?;
+    guarded(slot, |policy| host::choose(policy, context, rows, scratch))
+}
+
+/// Calls into the policy; one that panics does not stay in its slot.
+fn guarded<T>(
+    slot: &mut Option<WorkerSelectionPolicy>,
+    call: impl FnOnce(&mut WorkerSelectionPolicy) -> Result<T, WorkerSelectionPolicyError>,
+) -> Result<T, Failed> {
+    let Some(policy) = slot.as_mut() else {
+        return Err(failure("quarantined", "the policy is quarantined"));
+    };
+    match catch_unwind(AssertUnwindSafe(|| call(policy))) {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(error @ WorkerSelectionPolicyError::AllFiltered { .. })) => Err(Failed::AllFiltered(error)),
+        Ok(Err(error)) => Err(Failed::Policy(error.into())),
+        Err(payload) => {
+            discard(payload);
+            discard(slot.take());
+            Err(failure("panic", "the policy panicked; its state was dropped"))
+        }
+    }
+}
+
+fn failure(label: &'static str, message: &str) -> Failed {
+    Failed::Policy(PolicyFailure {
+        label,
+        message: message.to_owned(),
+    })
+}
+
+/// Drops what a policy left behind, whose drop may panic too. The payload of that panic is leaked: its drop might
+/// panic again.
+fn discard<T>(remains: T) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(move || drop(remains))) {
+        std::mem::forget(payload);
+    }
+}
+
+fn build(
+    factory: &dyn WorkerSelectionPolicyFactory,
+    config: &KvRouterConfig,
+    partition: &PartitionId,
+) -> WorkerSelectionPolicy {
+    let reference = RoutingPartitionRef::new(&partition.model, &partition.routing_group);
+    factory.build(config, partition.stage.label(), reference)
+}
+
+#[cfg(test)]
+mod tests;

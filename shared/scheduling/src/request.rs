@@ -1,0 +1,122 @@
+//! What the scheduler is told about a request, and what it answers.
+
+use crate::Rejection;
+use std::{ops::RangeInclusive, sync::Arc};
+use switchtower_ids::{Incarnation, Rank, ReservationKey, Row, SequenceHash, WorkerId};
+use switchtower_kv::index::TierBlocks;
+
+/// Which rows the caller allows. All conditions must hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Constraints {
+    /// Only these workers; empty means any.
+    pub allowed_workers: Vec<WorkerId>,
+    /// Exactly this worker, and this rank where given.
+    pub pin: Option<Pin>,
+    /// Only ranks in this range.
+    pub ranks: Option<RangeInclusive<u32>>,
+    /// Only workers with all of these taints.
+    pub required_taints: Vec<String>,
+    /// Workers with these taints cost less to policies that read `ROUTING`.
+    pub preferred_taints: Vec<String>,
+    /// Not these lives of workers: the request failed there.
+    pub failed: Vec<(WorkerId, Incarnation)>,
+}
+
+impl Constraints {
+    /// Whether every worker may take the request, as far as the caller is concerned.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        let any_worker = self.allowed_workers.is_empty() && self.pin.is_none() && self.ranks.is_none();
+        any_worker && self.required_taints.is_empty() && self.failed.is_empty()
+    }
+}
+
+/// A demand for one worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pin {
+    /// The worker.
+    pub worker: WorkerId,
+    /// The rank; any of the worker's where unset.
+    pub rank: Option<Rank>,
+}
+
+/// A caller's own name for a reservation, with a fingerprint of the request it was made for (`book rule 3`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Alias {
+    /// The caller's id.
+    pub id: Arc<str>,
+    /// Equal for the same request, different for another.
+    pub fingerprint: u64,
+}
+
+/// One request for one selection.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Key of the reservation to be made. Sent again under a live key, the request opens the next attempt.
+    pub key: ReservationKey,
+    /// Sequence hashes of the prompt's full blocks.
+    pub blocks: Arc<[SequenceHash]>,
+    /// Length of the prompt.
+    pub prompt_tokens: u64,
+    /// Tokens the caller expects back, where known.
+    pub expected_output_tokens: Option<u64>,
+    /// Which rows may take it.
+    pub constraints: Constraints,
+    /// The caller's priority; 0 unless given.
+    pub priority: f64,
+    /// The caller's session.
+    pub session: Option<Arc<str>>,
+    /// The caller's own name for the reservation.
+    pub alias: Option<Alias>,
+    /// When the request arrived, in milliseconds of the scheduler's clock.
+    pub arrival_ms: u64,
+    /// Until when it may wait; the configured longest wait applies too.
+    pub deadline_ms: Option<u64>,
+}
+
+/// Who chose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChosenBy {
+    /// The partition's own policy.
+    Policy,
+    /// The fallback policy; the label says why.
+    Fallback(&'static str),
+}
+
+/// A validated choice; booked, unless it was a preview.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Selection {
+    /// The reservation.
+    pub key: ReservationKey,
+    /// 1 for the first choice, higher after the request failed on a worker.
+    pub attempt: u32,
+    /// The row chosen.
+    pub row: Row,
+    /// The life of the worker that was chosen; dispatch carries it.
+    pub incarnation: Incarnation,
+    /// Base URL of the worker.
+    pub endpoint: Arc<str>,
+    /// Length of the prompt.
+    pub prompt_tokens: u64,
+    /// Prompt tokens that the row is believed to have cached, tiers weighted as configured.
+    pub cached_tokens: u64,
+    /// Cached blocks of the prompt on the row by tier, unweighted.
+    pub overlap: TierBlocks,
+    /// What the chosen row cost.
+    pub cost: f64,
+    /// Eligible rows that were scored.
+    pub candidates: u32,
+    /// Who chose.
+    pub chosen_by: ChosenBy,
+    /// How long the request waited in the queue.
+    pub waited_ms: u64,
+}
+
+/// The answer to a request that was submitted under `key`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    /// The request.
+    pub key: ReservationKey,
+    /// What came of it.
+    pub result: Result<Selection, Rejection>,
+}

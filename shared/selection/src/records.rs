@@ -1,0 +1,169 @@
+//! What workers write into discovery: JSON records, versioned, readable with the store's own tools.
+//!
+//! Wire types: they stop at the registry, which turns them into rows. A record that does not parse or contradicts
+//! itself is refused with a reason and harms nobody else.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use switchtower_ids::{Incarnation, PartitionId, Stage, WorkerId};
+
+/// Prefix of every worker record's key.
+pub const WORKERS: &str = "workers/";
+
+/// The version of [`WorkerRecord`] that this release writes and reads.
+pub const RECORD_VERSION: u32 = 1;
+
+/// Most ranks one worker may announce.
+pub const RANKS_MAX: u32 = 1_024;
+
+/// What a worker says of itself, at `workers/<worker_id>`, under its lease.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WorkerRecord {
+    /// [`RECORD_VERSION`].
+    pub version: u32,
+    /// The worker's name; stays across restarts.
+    pub worker_id: WorkerId,
+    /// The worker's life; new at every start.
+    pub incarnation: Incarnation,
+    /// Base URL of the worker's OpenAI endpoint, `http://host:port`.
+    pub endpoint: String,
+    /// Public name of the model it serves.
+    pub model: String,
+    /// Routing group; `default` unless set.
+    #[serde(default = "default_group")]
+    pub routing_group: String,
+    /// What it does with a request.
+    #[serde(default)]
+    pub stage: Stage,
+    /// Number of data-parallel ranks, numbered from 0.
+    #[serde(default = "one")]
+    pub ranks: u32,
+    /// Tokens per KV block; all workers of a partition agree.
+    pub block_size: u32,
+    /// KV blocks of one rank, where known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total_blocks: Option<u64>,
+    /// Tokens that one rank processes in one step, where known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_batch_tokens: Option<u64>,
+    /// Labels that requests can require or prefer.
+    #[serde(default)]
+    pub taints: BTreeSet<String>,
+    /// Whether the worker takes no new requests.
+    #[serde(default)]
+    pub draining: bool,
+}
+
+fn default_group() -> String {
+    PartitionId::DEFAULT_GROUP.to_owned()
+}
+
+const fn one() -> u32 {
+    1
+}
+
+/// Why a record is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RecordError {
+    /// Not JSON, or not of this shape.
+    #[error("the record does not parse: {0}")]
+    Parse(String),
+    /// From a release that writes another version.
+    #[error("record version {0} is not supported: this release reads version {RECORD_VERSION}")]
+    Version(u32),
+    /// A field with a value that cannot be.
+    #[error("`{field}` is {value}: it must be {rule}")]
+    Field {
+        /// The field.
+        field: &'static str,
+        /// Its value.
+        value: String,
+        /// What would be right.
+        rule: &'static str,
+    },
+    /// The key names another worker than the record.
+    #[error("the key `{key}` does not belong to worker {worker}: write it at `{WORKERS}{worker}`")]
+    Key {
+        /// The key it was found at.
+        key: String,
+        /// The worker it describes.
+        worker: WorkerId,
+    },
+}
+
+impl WorkerRecord {
+    /// The key of this worker's record.
+    #[must_use]
+    pub fn key(&self) -> String {
+        format!("{WORKERS}{}", self.worker_id)
+    }
+
+    /// The partition that this worker belongs to.
+    #[must_use]
+    pub fn partition(&self) -> PartitionId {
+        PartitionId {
+            model: self.model.as_str().into(),
+            routing_group: self.routing_group.as_str().into(),
+            stage: self.stage,
+        }
+    }
+
+    /// The record as it stands in the store.
+    ///
+    /// # Errors
+    /// Never for the types of this record; the serializer's own error otherwise.
+    pub fn to_json(&self) -> Result<Vec<u8>, RecordError> {
+        serde_json::to_vec(self).map_err(|error| RecordError::Parse(error.to_string()))
+    }
+
+    /// Reads and checks the record found at `key`.
+    ///
+    /// # Errors
+    /// Says what is wrong with the record, by field.
+    pub fn parse(key: &str, json: &[u8]) -> Result<Self, RecordError> {
+        let record: Self = serde_json::from_slice(json).map_err(|error| RecordError::Parse(error.to_string()))?;
+        record.validate()?;
+        if key != record.key() {
+            return Err(RecordError::Key { key: key.to_owned(), worker: record.worker_id });
+        }
+        Ok(record)
+    }
+
+    fn validate(&self) -> Result<(), RecordError> {
+        if self.version != RECORD_VERSION {
+            return Err(RecordError::Version(self.version));
+        }
+        let field = |holds, field, value: &dyn ToString, rule| {
+            if holds { Ok(()) } else { Err(RecordError::Field { field, value: value.to_string(), rule }) }
+        };
+        field(self.endpoint.starts_with("http://"), "endpoint", &self.endpoint, "a URL that begins with http://")?;
+        field(!self.model.is_empty(), "model", &self.model, "the model's name")?;
+        field((1..=RANKS_MAX).contains(&self.ranks), "ranks", &self.ranks, "from 1 to 1024")?;
+        field(self.block_size > 0, "block_size", &self.block_size, "at least 1")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINIMAL: &str = r#"{"version":1,"worker_id":7,"incarnation":9,"endpoint":"http://127.0.0.1:1","model":"m",
+        "block_size":16,"a_field_of_later_releases":true}"#;
+
+    #[test]
+    fn a_minimal_record_gets_defaults_and_unknown_fields_are_ignored() {
+        let record = WorkerRecord::parse("workers/7", MINIMAL.as_bytes()).unwrap();
+        assert_eq!((record.ranks, record.routing_group.as_str(), record.draining), (1, "default", false));
+        assert_eq!(WorkerRecord::parse("workers/7", &record.to_json().unwrap()), Ok(record));
+    }
+
+    #[test]
+    fn contradictions_are_refused_by_field() {
+        let broken = |from: &str, to: &str| WorkerRecord::parse("workers/7", MINIMAL.replace(from, to).as_bytes());
+        assert!(matches!(broken("\"version\":1", "\"version\":2"), Err(RecordError::Version(2))));
+        assert!(matches!(broken("http://", "ftp://"), Err(RecordError::Field { field: "endpoint", .. })));
+        assert!(matches!(broken("size\":16", "size\":0"), Err(RecordError::Field { field: "block_size", .. })));
+        assert!(matches!(broken("id\":7", "id\":8"), Err(RecordError::Key { .. })));
+        assert!(matches!(broken("{", ""), Err(RecordError::Parse(_))));
+    }
+}
