@@ -1,8 +1,29 @@
 //! The selection service: a registry that follows discovery, an index that follows the workers' KV events, and one
 //! scheduler per partition and stage.
 //!
-//! Front ends call it through a handle; workers share its [`records`] and [`wire`] types. It owns the tasks
+//! Front ends call it through [`SelectionHandle`]; workers share its [`records`] and [`wire`] types. It owns the tasks
 //! and channels around the sans-IO rooms (`kv`, `scheduling`) and decides nothing itself.
 
+mod builder;
+mod clock;
+mod detached;
+mod index;
+mod loads;
+mod metrics;
+mod options;
+mod partition;
 pub mod records;
+mod registry;
+mod request;
+mod reservation;
+mod scheduler;
+mod service;
 pub mod wire;
+
+pub use builder::{BuildError, SelectionServiceBuilder};
+pub use loads::PartitionLoads;
+pub use options::SelectionOptions;
+pub use registry::{ModelStatus, RefusedRecord};
+pub use request::SelectionRequest;
+pub use reservation::{Reservation, WorkerFailure};
+pub use service::{DetachedReservation, FreeOutcome, SelectionHandle, SelectionService};

@@ -1,0 +1,147 @@
+//! What the selection service counts, in Prometheus' terms. Label sets are bounded: models and rows come from the
+//! registry, everything else from small fixed sets.
+
+mod fleet;
+
+pub(crate) use fleet::FleetMetrics;
+
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family},
+    registry::Registry,
+};
+use switchtower_ids::PartitionId;
+use switchtower_kv::{event::RangeAnswer, index::RefusalReason};
+use switchtower_scheduling::{ChosenBy, Rejection, Selection};
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Reason {
+    reason: &'static str,
+}
+
+/// What became of KV events.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct IngestMetrics {
+    applied: Counter,
+    gaps: Counter,
+    dropped: Family<Reason, Counter>,
+    refused: Family<Reason, Counter>,
+    repairs: Family<Reason, Counter>,
+}
+
+impl IngestMetrics {
+    pub(crate) fn register(&self, registry: &mut Registry) {
+        let mut add =
+            |name, help, family: &Family<Reason, Counter>| registry.register(name, help, family.clone());
+        add(
+            "switchtower_kv_events_dropped",
+            "KV events that were not offered to the index",
+            &self.dropped,
+        );
+        add(
+            "switchtower_kv_events_refused",
+            "KV events that the index refused",
+            &self.refused,
+        );
+        add(
+            "switchtower_kv_repairs",
+            "Requests for parts of KV event logs, by answer",
+            &self.repairs,
+        );
+        let applied = "KV events offered to the index, in order";
+        registry.register("switchtower_kv_events_applied", applied, self.applied.clone());
+        registry.register(
+            "switchtower_kv_gaps",
+            "Gaps seen in KV event logs",
+            self.gaps.clone(),
+        );
+    }
+
+    pub(crate) fn applied(&self, events: usize) {
+        self.applied.inc_by(events as u64);
+    }
+
+    pub(crate) fn gap(&self) {
+        self.gaps.inc();
+    }
+
+    pub(crate) fn dropped(&self, reason: &'static str, events: usize) {
+        self.dropped
+            .get_or_create(&Reason { reason })
+            .inc_by(events as u64);
+    }
+
+    pub(crate) fn refused(&self, reason: RefusalReason) {
+        self.refused
+            .get_or_create(&Reason {
+                reason: reason.label(),
+            })
+            .inc();
+    }
+
+    pub(crate) fn repair(&self, answer: Option<&RangeAnswer>) {
+        let reason = match answer {
+            Some(RangeAnswer::Events { .. }) => "events",
+            Some(RangeAnswer::TooOld { .. }) => "snapshot",
+            None => "unanswered",
+        };
+        self.repairs.get_or_create(&Reason { reason }).inc();
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Chosen {
+    model: String,
+    stage: &'static str,
+    chosen_by: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Rejected {
+    model: String,
+    outcome: &'static str,
+}
+
+/// What became of requests for a worker.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DecisionMetrics {
+    selections: Family<Chosen, Counter>,
+    rejections: Family<Rejected, Counter>,
+}
+
+impl DecisionMetrics {
+    pub(crate) fn register(&self, registry: &mut Registry) {
+        let help = "Workers chosen and booked, by the policy or a fallback and why";
+        registry.register("switchtower_selections", help, self.selections.clone());
+        registry.register(
+            "switchtower_rejections",
+            "Requests without a worker, by outcome",
+            self.rejections.clone(),
+        );
+    }
+
+    /// Counts one decision. The model of a partition that does not exist is not a label: it may be anything.
+    pub(crate) fn count(&self, partition: Option<&PartitionId>, decision: &Result<Selection, Rejection>) {
+        let model = partition.map_or_else(|| "unknown".to_owned(), |id| id.model.to_string());
+        match decision {
+            Ok(selection) => {
+                let stage = partition.map_or("unknown", |id| id.stage.label());
+                let chosen_by = match selection.chosen_by {
+                    ChosenBy::Policy => "policy",
+                    ChosenBy::Fallback(reason) => reason,
+                };
+                self.selections
+                    .get_or_create(&Chosen {
+                        model,
+                        stage,
+                        chosen_by,
+                    })
+                    .inc();
+            }
+            Err(rejection) => {
+                let outcome = rejection.outcome().row().label;
+                self.rejections.get_or_create(&Rejected { model, outcome }).inc();
+            }
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! Follows discovery and the workers' own news, and keeps every partition's rows, index and loads up to date.
+//!
+//! One task owns all of it. Discovery's records become rows ([`fleet`]); rows get a column in their partition's index and
+//! a cursor in their KV event log ([`ingest`]); what routes is published as one [`RegistryView`] (design invariant 7).
+
+mod fleet;
+mod follower;
+mod ingest;
+mod partitions;
+mod repair;
+mod view;
+
+pub(crate) use follower::{Follower, Subscriptions};
+pub(crate) use partitions::PartitionFactory;
+pub use view::{ModelStatus, RefusedRecord};
+pub(crate) use view::{PartitionView, RegistryView};

@@ -1,0 +1,142 @@
+//! The partitions that exist, made when their first worker comes, and the index columns of their rows.
+
+use super::fleet::{WantedPartition, WantedRow};
+use crate::{
+    clock::ServiceClock,
+    index::SharedIndex,
+    options::SelectionOptions,
+    partition::{KeySource, Partition},
+    scheduler::{StartIn, start},
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    num::NonZeroU32,
+    sync::Arc,
+};
+use switchtower_ids::{PartitionId, Row};
+use switchtower_kv::index::RowSlot;
+use switchtower_policy::{KvRouterConfig, WorkerSelectionPolicyFactory};
+use switchtower_runtime::{CancellationToken, TaskGroup};
+use switchtower_scheduling::{RowInfo, Scheduler, policy_host::PolicyParts};
+
+/// Makes partitions.
+pub(crate) struct PartitionFactory {
+    pub(crate) config: Arc<KvRouterConfig>,
+    pub(crate) factory: Arc<dyn WorkerSelectionPolicyFactory>,
+    pub(crate) fallback: Arc<dyn WorkerSelectionPolicyFactory>,
+    pub(crate) clock: ServiceClock,
+    pub(crate) keys: Arc<KeySource>,
+    pub(crate) options: SelectionOptions,
+    pub(crate) tasks: TaskGroup,
+    pub(crate) stop: CancellationToken,
+}
+
+impl PartitionFactory {
+    pub(super) fn make(&self, id: &PartitionId, block_size: NonZeroU32) -> PartitionRows {
+        let scheduler = Scheduler::new(
+            block_size.get(),
+            PolicyParts {
+                config: Arc::clone(&self.config),
+                partition: id.clone(),
+                factory: Arc::clone(&self.factory),
+                fallback: Arc::clone(&self.fallback),
+                clock: Box::new(self.clock),
+            },
+        );
+        let index = SharedIndex::default();
+        let tasks = StartIn {
+            group: self.tasks.clone(),
+            stop: self.stop.clone(),
+            name: id.to_string(),
+        };
+        let scheduler = start(scheduler, index.clone(), self.clock, &self.options, &tasks);
+        let partition = Partition {
+            id: id.clone(),
+            block_size,
+            scheduler,
+            index,
+            clock: self.clock,
+            keys: Arc::clone(&self.keys),
+            inhibition: self.options.inhibition,
+        };
+        PartitionRows {
+            partition: Arc::new(partition),
+            slots: Slots::default(),
+            rows: Vec::new(),
+        }
+    }
+}
+
+/// One partition with its rows as they were last handed to its scheduler.
+pub(super) struct PartitionRows {
+    pub(super) partition: Arc<Partition>,
+    pub(super) rows: Vec<RowInfo>,
+    slots: Slots,
+}
+
+impl PartitionRows {
+    /// Makes the rows what they should be. Returns whether anything changed.
+    pub(super) fn update(&mut self, wanted: &[WantedRow]) -> bool {
+        let present: BTreeSet<Row> = wanted.iter().map(|row| row.row).collect();
+        for slot in self.slots.retain(&present) {
+            self.partition.index.drop_row(slot);
+        }
+        let rows: Vec<RowInfo> = wanted.iter().map(|row| self.slots.row_info(row)).collect();
+        let changed = rows != self.rows;
+        self.rows = rows;
+        changed
+    }
+
+    /// Whether `wanted` can be served with this partition's index and hashes.
+    pub(super) fn fits(&self, wanted: &WantedPartition) -> bool {
+        self.partition.block_size == wanted.block_size
+    }
+}
+
+/// Columns of the index, given to rows and taken back.
+#[derive(Default)]
+struct Slots {
+    taken: BTreeMap<Row, RowSlot>,
+    free: Vec<RowSlot>,
+    next: u32,
+}
+
+impl Slots {
+    /// Takes back the columns of all rows that are not `present`, and returns them.
+    fn retain(&mut self, present: &BTreeSet<Row>) -> Vec<RowSlot> {
+        let mut dropped = Vec::new();
+        self.taken.retain(|row, slot| {
+            let stays = present.contains(row);
+            if !stays {
+                dropped.push(*slot);
+            }
+            stays
+        });
+        self.free.extend(&dropped);
+        dropped
+    }
+
+    fn row_info(&mut self, wanted: &WantedRow) -> RowInfo {
+        RowInfo {
+            row: wanted.row,
+            slot: self.slot(wanted.row),
+            incarnation: wanted.incarnation,
+            revision: wanted.revision,
+            endpoint: Arc::clone(&wanted.endpoint),
+            taints: Arc::clone(&wanted.taints),
+            draining: wanted.draining,
+            total_blocks: wanted.total_blocks,
+            max_batch_tokens: wanted.max_batch_tokens,
+        }
+    }
+
+    fn slot(&mut self, row: Row) -> RowSlot {
+        let Self { taken, free, next } = self;
+        *taken.entry(row).or_insert_with(|| {
+            free.pop().unwrap_or_else(|| {
+                *next += 1;
+                RowSlot(*next - 1)
+            })
+        })
+    }
+}

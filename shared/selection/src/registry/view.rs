@@ -1,0 +1,63 @@
+//! What the registry publishes: the tables that route, and what was refused.
+
+use crate::partition::Partition;
+use std::{collections::BTreeMap, sync::Arc};
+use switchtower_ids::PartitionId;
+
+/// A record that does not take part, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedRecord {
+    /// Its key in discovery.
+    pub key: String,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+/// One partition and how many workers and rows serve it.
+#[derive(Clone, Debug)]
+pub(crate) struct PartitionView {
+    pub(crate) partition: Arc<Partition>,
+    pub(crate) workers: usize,
+    pub(crate) rows: usize,
+    /// Rows that take new requests.
+    pub(crate) open_rows: usize,
+}
+
+/// The fleet, as requests are routed over it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RegistryView {
+    /// Whether a full snapshot of discovery has been seen.
+    pub(crate) synced: bool,
+    pub(crate) partitions: BTreeMap<PartitionId, PartitionView>,
+    pub(crate) refused: Vec<RefusedRecord>,
+}
+
+/// One partition as its callers see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelStatus {
+    /// Public name of the model.
+    pub model: Arc<str>,
+    /// The partition.
+    pub partition: PartitionId,
+    /// Tokens per block.
+    pub block_size: u32,
+    /// Workers that serve it.
+    pub workers: usize,
+    /// Their rows.
+    pub rows: usize,
+    /// Rows that take new requests.
+    pub open_rows: usize,
+}
+
+impl From<&PartitionView> for ModelStatus {
+    fn from(view: &PartitionView) -> Self {
+        Self {
+            model: Arc::clone(&view.partition.id.model),
+            partition: view.partition.id.clone(),
+            block_size: view.partition.block_size.get(),
+            workers: view.workers,
+            rows: view.rows,
+            open_rows: view.open_rows,
+        }
+    }
+}
