@@ -86,9 +86,7 @@ impl Message {
     pub async fn respond(&self, payload: Bytes) -> Result<(), BusError> {
         match &self.reply {
             Some(reply) => reply.respond(payload).await,
-            None => Err(BusError::NoReplyExpected {
-                subject: self.subject.clone(),
-            }),
+            None => Err(BusError::NoReplyExpected { subject: self.subject.clone() }),
         }
     }
 }

@@ -171,19 +171,13 @@ pub fn check_prefix(prefix: &str) -> Result<(), DiscoveryError> {
         return Err(invalid(prefix, "it has more than 1024 bytes"));
     }
     if prefix.starts_with('/') {
-        return Err(invalid(
-            prefix,
-            "it starts with `/`; keys are relative to the cluster",
-        ));
+        return Err(invalid(prefix, "it starts with `/`; keys are relative to the cluster"));
     }
     if prefix.contains("//") {
         return Err(invalid(prefix, "it has an empty segment"));
     }
     if prefix.chars().any(char::is_control) {
-        return Err(invalid(
-            prefix,
-            "it has a control character; escape names with `escape_token`",
-        ));
+        return Err(invalid(prefix, "it has a control character; escape names with `escape_token`"));
     }
     Ok(())
 }
@@ -207,10 +201,7 @@ mod tests {
             assert!(check_key(key).is_err() && check_prefix(key).is_err(), "{key:?}");
         }
         for folder in ["", "workers/"] {
-            assert!(
-                check_key(folder).is_err() && check_prefix(folder).is_ok(),
-                "{folder:?}"
-            );
+            assert!(check_key(folder).is_err() && check_prefix(folder).is_ok(), "{folder:?}");
         }
         assert!(check_key(&"k".repeat(MAX_KEY_BYTES)).is_ok());
         assert!(check_key(&"k".repeat(MAX_KEY_BYTES + 1)).is_err());
@@ -218,9 +209,7 @@ mod tests {
 
     #[test]
     fn a_refused_key_is_shown_escaped_and_short() {
-        let error = check_key(&format!("a\n{}", "k".repeat(5_000)))
-            .unwrap_err()
-            .to_string();
+        let error = check_key(&format!("a\n{}", "k".repeat(5_000))).unwrap_err().to_string();
         assert!(error.contains(r"a\nkkk") && error.len() < 300, "{error}");
     }
 }

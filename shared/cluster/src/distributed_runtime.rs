@@ -31,10 +31,7 @@ impl DistributedRuntime {
     /// A new life of a process: its [`replica`](Self::replica) identity is drawn here.
     #[must_use]
     pub fn new(parts: RuntimeParts) -> Self {
-        Self {
-            parts: Arc::new(parts),
-            replica: Uuid::now_v7().as_u128(),
-        }
+        Self { parts: Arc::new(parts), replica: Uuid::now_v7().as_u128() }
     }
 
     /// A cluster of one process, in its memory: its own store and bus, shared by the clones. For several processes on
@@ -99,11 +96,7 @@ mod tests {
     async fn clones_are_one_process_and_two_runtimes_are_two_clusters() {
         let runtime = DistributedRuntime::in_memory("c");
         let (clone, other) = (runtime.clone(), DistributedRuntime::in_memory("c"));
-        runtime
-            .discovery()
-            .put("k", Bytes::from_static(b"v"), None)
-            .await
-            .unwrap();
+        runtime.discovery().put("k", Bytes::from_static(b"v"), None).await.unwrap();
         assert!(clone.discovery().get("k").await.unwrap().is_some());
         assert!(other.discovery().get("k").await.unwrap().is_none());
         assert_eq!(runtime.replica(), clone.replica());

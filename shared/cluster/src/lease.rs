@@ -72,9 +72,6 @@ impl Drop for Lease {
 
 impl fmt::Debug for Lease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lease")
-            .field("id", &self.id)
-            .field("ttl", &self.ttl)
-            .finish_non_exhaustive()
+        f.debug_struct("Lease").field("id", &self.id).field("ttl", &self.ttl).finish_non_exhaustive()
     }
 }

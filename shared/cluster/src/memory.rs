@@ -40,11 +40,7 @@ impl MemoryCluster {
     /// A cluster with a store and a bus of its own.
     #[must_use]
     pub fn new(name: impl Into<ClusterName>) -> Self {
-        Self {
-            name: name.into(),
-            store: MemoryStore::new(),
-            bus: MemoryBus::new(),
-        }
+        Self { name: name.into(), store: MemoryStore::new(), bus: MemoryBus::new() }
     }
 
     /// The bus, for its faults.

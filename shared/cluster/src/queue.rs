@@ -66,23 +66,10 @@ pub(crate) struct QueueReader<T> {
 }
 
 pub(crate) fn queue<T>(limits: QueueLimits) -> (QueueSender<T>, QueueReader<T>) {
-    let backlog = Backlog {
-        items: VecDeque::new(),
-        bytes: 0,
-        limits,
-        sender_gone: false,
-        reader_gone: false,
-    };
-    let shared = Arc::new(Shared {
-        backlog: Mutex::new(backlog),
-        changed: Notify::new(),
-    });
-    (
-        QueueSender {
-            shared: Arc::clone(&shared),
-        },
-        QueueReader { shared },
-    )
+    let backlog =
+        Backlog { items: VecDeque::new(), bytes: 0, limits, sender_gone: false, reader_gone: false };
+    let shared = Arc::new(Shared { backlog: Mutex::new(backlog), changed: Notify::new() });
+    (QueueSender { shared: Arc::clone(&shared) }, QueueReader { shared })
 }
 
 impl<T> QueueSender<T> {
@@ -171,10 +158,7 @@ mod tests {
             (push(&sender, 3, 5), push(&sender, 4, 5), push(&sender, 5, 0)),
             (Some(true), Some(true), Some(false))
         );
-        assert_eq!(
-            (reader.try_next(), reader.try_next(), reader.try_next()),
-            (Some(3), Some(4), None)
-        );
+        assert_eq!((reader.try_next(), reader.try_next(), reader.try_next()), (Some(3), Some(4), None));
     }
 
     #[tokio::test]

@@ -18,10 +18,7 @@ pub fn check_subject(subject: &str) -> Result<(), BusError> {
         return Err(invalid(subject, "it has more than 1024 bytes"));
     }
     if subject.split('.').any(str::is_empty) {
-        return Err(invalid(
-            subject,
-            "it has an empty token; write for example `kv.7.0`",
-        ));
+        return Err(invalid(subject, "it has an empty token; write for example `kv.7.0`"));
     }
     let plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'*' | b'>');
     if !subject.bytes().all(plain) {
@@ -50,20 +47,14 @@ pub fn check_pattern(pattern: &str) -> Result<(), BusError> {
 pub fn subject_matches(pattern: &str, subject: &str) -> bool {
     match split_wildcard(pattern) {
         Some("") => true,
-        Some(stem) => subject
-            .strip_prefix(stem)
-            .is_some_and(|rest| rest.starts_with('.')),
+        Some(stem) => subject.strip_prefix(stem).is_some_and(|rest| rest.starts_with('.')),
         None => pattern == subject,
     }
 }
 
 /// What stands before a trailing `>`, without the dot between.
 fn split_wildcard(pattern: &str) -> Option<&str> {
-    if pattern == ">" {
-        Some("")
-    } else {
-        pattern.strip_suffix(".>").filter(|stem| !stem.is_empty())
-    }
+    if pattern == ">" { Some("") } else { pattern.strip_suffix(".>").filter(|stem| !stem.is_empty()) }
 }
 
 fn invalid(subject: &str, reason: &'static str) -> BusError {
@@ -79,25 +70,15 @@ mod tests {
     #[test]
     fn subjects_and_patterns_are_checked() {
         for subject in ["kv", "kv.7.0", "load.a%2Eb", "_x-1"] {
-            assert_eq!(
-                (check_subject(subject), check_pattern(subject)),
-                (Ok(()), Ok(())),
-                "{subject}"
-            );
+            assert_eq!((check_subject(subject), check_pattern(subject)), (Ok(()), Ok(())), "{subject}");
         }
         for pattern in [">", "kv.>", "kv.7.>"] {
-            assert!(
-                check_subject(pattern).is_err() && check_pattern(pattern).is_ok(),
-                "{pattern}"
-            );
+            assert!(check_subject(pattern).is_err() && check_pattern(pattern).is_ok(), "{pattern}");
         }
-        for wrong in [
-            "", ".", "a.", ".a", "a..b", "a b", "a.*.b", "*", "a>", ">.a", ".>", "a.>.>", "a\n", "ü",
-        ] {
-            assert!(
-                check_subject(wrong).is_err() && check_pattern(wrong).is_err(),
-                "{wrong:?}"
-            );
+        for wrong in
+            ["", ".", "a.", ".a", "a..b", "a b", "a.*.b", "*", "a>", ">.a", ".>", "a.>.>", "a\n", "ü"]
+        {
+            assert!(check_subject(wrong).is_err() && check_pattern(wrong).is_err(), "{wrong:?}");
         }
     }
 

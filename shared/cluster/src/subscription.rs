@@ -13,10 +13,7 @@ use std::sync::{
 };
 
 /// What may wait in one subscription.
-pub const SUBSCRIPTION_LIMITS: QueueLimits = QueueLimits {
-    items: 4_096,
-    bytes: 64 * 1024 * 1024,
-};
+pub const SUBSCRIPTION_LIMITS: QueueLimits = QueueLimits { items: 4_096, bytes: 64 * 1024 * 1024 };
 
 /// Messages of one pattern. Dropping it unsubscribes.
 pub struct Subscription {
@@ -37,14 +34,8 @@ impl Subscription {
         let (sender, reader) = queue(limits);
         let lagged = Arc::new(AtomicU64::new(0));
         (
-            SubscriptionSender {
-                messages: sender,
-                lagged: Arc::clone(&lagged),
-            },
-            Self {
-                messages: reader,
-                lagged,
-            },
+            SubscriptionSender { messages: sender, lagged: Arc::clone(&lagged) },
+            Self { messages: reader, lagged },
         )
     }
 
@@ -97,11 +88,7 @@ mod tests {
     use bytes::Bytes;
 
     fn message(payload: &'static [u8]) -> Message {
-        Message {
-            subject: "s".into(),
-            payload: Bytes::from_static(payload),
-            reply: None,
-        }
+        Message { subject: "s".into(), payload: Bytes::from_static(payload), reply: None }
     }
 
     #[tokio::test]

@@ -9,10 +9,7 @@ use crate::{
 };
 
 /// What a watch may have waiting before it starts over with a `Resync`.
-pub const WATCH_LIMITS: QueueLimits = QueueLimits {
-    items: 1_024,
-    bytes: 16 * 1024 * 1024,
-};
+pub const WATCH_LIMITS: QueueLimits = QueueLimits { items: 1_024, bytes: 16 * 1024 * 1024 };
 
 /// The changes under a prefix (rule 1). Dropping it ends the watch.
 pub struct Watch {
@@ -94,11 +91,9 @@ impl WatchSender {
 
 fn weight(event: &WatchEvent) -> usize {
     match event {
-        WatchEvent::Resync(snapshot) => snapshot
-            .entries
-            .iter()
-            .map(|entry| entry.key.len() + entry.value.len())
-            .sum(),
+        WatchEvent::Resync(snapshot) => {
+            snapshot.entries.iter().map(|entry| entry.key.len() + entry.value.len()).sum()
+        }
         WatchEvent::Put(entry) => entry.key.len() + entry.value.len(),
         WatchEvent::Delete { key, .. } => key.len(),
     }
@@ -111,22 +106,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_full_watch_starts_over_and_goes_on() {
-        let (sender, mut watch) = Watch::channel(QueueLimits {
-            items: 2,
-            bytes: 1_000,
-        });
-        let change = |revision| WatchEvent::Delete {
-            key: "k".into(),
-            revision: Revision(revision),
-        };
+        let (sender, mut watch) = Watch::channel(QueueLimits { items: 2, bytes: 1_000 });
+        let change = |revision| WatchEvent::Delete { key: "k".into(), revision: Revision(revision) };
         assert_eq!(
             [1, 2, 3].map(|revision| sender.send(change(revision))),
             [Sent::Queued, Sent::Queued, Sent::Full]
         );
-        assert!(sender.resync(Snapshot {
-            entries: Vec::new(),
-            revision: Revision(3)
-        }));
+        assert!(sender.resync(Snapshot { entries: Vec::new(), revision: Revision(3) }));
         assert_eq!(sender.send(change(4)), Sent::Queued);
         assert!(
             matches!(watch.next().await, Some(WatchEvent::Resync(snapshot)) if snapshot.revision == Revision(3))

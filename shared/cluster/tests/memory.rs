@@ -121,10 +121,7 @@ async fn b15_in_500_trials_a_delete_during_a_cut_is_always_in_the_resync() {
     let mut seen = BTreeSet::new();
     for trial in 0..500_u32 {
         for worker in 0..3 {
-            registry
-                .put(&format!("workers/{worker}"), Bytes::new(), None)
-                .await
-                .unwrap();
+            registry.put(&format!("workers/{worker}"), Bytes::new(), None).await.unwrap();
         }
         router.set_reachable(false);
         let removed = format!("workers/{}", trial % 3);
@@ -143,10 +140,7 @@ async fn b15_in_500_trials_a_delete_during_a_cut_is_always_in_the_resync() {
                 }
             }
         }
-        assert!(
-            seen.len() == 2 && !seen.contains(&removed),
-            "trial {trial}: {seen:?}"
-        );
+        assert!(seen.len() == 2 && !seen.contains(&removed), "trial {trial}: {seen:?}");
     }
 }
 
@@ -155,16 +149,8 @@ async fn a_process_that_vanishes_takes_its_records_and_returns_with_them() {
     let cluster = MemoryCluster::new("c");
     let (dying, witness) = (cluster.connect(), cluster.runtime());
     let runtime = dying.runtime();
-    let lease = runtime
-        .discovery()
-        .grant(std::time::Duration::from_secs(5))
-        .await
-        .unwrap();
-    runtime
-        .discovery()
-        .put("replicas/1", Bytes::new(), Some(&lease))
-        .await
-        .unwrap();
+    let lease = runtime.discovery().grant(std::time::Duration::from_secs(5)).await.unwrap();
+    runtime.discovery().put("replicas/1", Bytes::new(), Some(&lease)).await.unwrap();
     let listed = async || witness.discovery().list("replicas/").await.unwrap().entries.len();
     assert_eq!(listed().await, 1);
     dying.vanish();
@@ -200,10 +186,7 @@ async fn heard(faults: BusFaults, seed: u64) -> Vec<u32> {
     let mut subscription = connection.subscribe("s").await.unwrap();
     bus.set_faults(faults, seed);
     for number in 0..1_000_u32 {
-        connection
-            .publish("s", Bytes::copy_from_slice(&number.to_le_bytes()))
-            .await
-            .unwrap();
+        connection.publish("s", Bytes::copy_from_slice(&number.to_le_bytes())).await.unwrap();
     }
     bus.deliver_held();
     let mut heard = Vec::new();
@@ -218,51 +201,24 @@ async fn faults_lose_repeat_and_reorder_and_do_it_again_with_the_same_seed() {
     let all: Vec<u32> = (0..1_000).collect();
     assert_eq!(heard(BusFaults::default(), 1).await, all);
 
-    let lossy = heard(
-        BusFaults {
-            lose: 0.2,
-            ..BusFaults::default()
-        },
-        1,
-    )
-    .await;
+    let lossy = heard(BusFaults { lose: 0.2, ..BusFaults::default() }, 1).await;
     assert!(lossy.len() < 1_000 && lossy.is_sorted());
 
-    let repeating = heard(
-        BusFaults {
-            repeat: 0.2,
-            ..BusFaults::default()
-        },
-        1,
-    )
-    .await;
+    let repeating = heard(BusFaults { repeat: 0.2, ..BusFaults::default() }, 1).await;
     let mut counts = BTreeMap::new();
-    repeating
-        .iter()
-        .for_each(|number| *counts.entry(*number).or_insert(0) += 1);
+    repeating.iter().for_each(|number| *counts.entry(*number).or_insert(0) += 1);
     assert!(
         counts.len() == 1_000
             && counts.values().any(|&count| count == 2)
             && counts.values().all(|&count| count <= 2)
     );
 
-    let mut reordered = heard(
-        BusFaults {
-            delay: 0.2,
-            ..BusFaults::default()
-        },
-        1,
-    )
-    .await;
+    let mut reordered = heard(BusFaults { delay: 0.2, ..BusFaults::default() }, 1).await;
     assert!(!reordered.is_sorted());
     reordered.sort_unstable();
     assert_eq!(reordered, all, "what is delayed still comes");
 
-    let everything = BusFaults {
-        lose: 0.1,
-        repeat: 0.1,
-        delay: 0.1,
-    };
+    let everything = BusFaults { lose: 0.1, repeat: 0.1, delay: 0.1 };
     assert_eq!(heard(everything, 9).await, heard(everything, 9).await);
     assert_ne!(heard(everything, 9).await, heard(everything, 10).await);
 }
@@ -272,19 +228,8 @@ async fn a_lost_question_ends_at_its_deadline() {
     let bus = MemoryBus::new();
     let connection = bus.connect(&ClusterName::from("c"));
     let mut questions = connection.subscribe("s").await.unwrap();
-    bus.set_faults(
-        BusFaults {
-            lose: 1.0,
-            ..BusFaults::default()
-        },
-        1,
-    );
-    let asked = connection
-        .request("s", Bytes::new(), std::time::Duration::from_millis(1))
-        .await;
-    assert!(matches!(
-        asked,
-        Err(switchtower_cluster::BusError::Deadline { .. })
-    ));
+    bus.set_faults(BusFaults { lose: 1.0, ..BusFaults::default() }, 1);
+    let asked = connection.request("s", Bytes::new(), std::time::Duration::from_millis(1)).await;
+    assert!(matches!(asked, Err(switchtower_cluster::BusError::Deadline { .. })));
     assert!(questions.try_next().is_none());
 }

@@ -83,7 +83,9 @@ impl BlockPool {
     /// Holds `blocks`, all of which [`Self::find`] has found.
     pub(crate) fn pin(&mut self, blocks: &[SequenceHash]) {
         for hash in blocks {
-            let Some(block) = self.cached.get_mut(hash) else { continue };
+            let Some(block) = self.cached.get_mut(hash) else {
+                continue;
+            };
             if block.pins == 0 {
                 self.evictable.remove(&block.eviction_key(*hash));
             }
@@ -96,7 +98,9 @@ impl BlockPool {
         self.releases += 1;
         self.anonymous = self.anonymous.saturating_sub(anonymous);
         for hash in pinned {
-            let Some(block) = self.cached.get_mut(hash) else { continue };
+            let Some(block) = self.cached.get_mut(hash) else {
+                continue;
+            };
             block.pins = block.pins.saturating_sub(1);
             if block.pins == 0 {
                 block.let_go = self.releases;
@@ -113,7 +117,9 @@ impl BlockPool {
         }
         let free = self.available() - self.evictable();
         for _ in free..count {
-            let Some((_, _, hash)) = self.evictable.pop_first() else { break };
+            let Some((_, _, hash)) = self.evictable.pop_first() else {
+                break;
+            };
             self.cached.remove(&hash);
             evicted.push(hash);
         }

@@ -155,11 +155,17 @@ mod tests {
         let mut decode = StepWork::default();
         (0..64).for_each(|_| decode.add_decode(1_000));
         let decode_us = parameters.step_us(&decode);
-        assert!((8_000..15_000).contains(&decode_us), "64 sequences decode in about 10 ms, not {decode_us} µs");
+        assert!(
+            (8_000..15_000).contains(&decode_us),
+            "64 sequences decode in about 10 ms, not {decode_us} µs"
+        );
         let mut prefill = StepWork::default();
         prefill.add_chunk(8_192, 0);
         let prefill_us = parameters.step_us(&prefill);
-        assert!((250_000..350_000).contains(&prefill_us), "8k tokens prefill in about 0.3 s, not {prefill_us} µs");
+        assert!(
+            (250_000..350_000).contains(&prefill_us),
+            "8k tokens prefill in about 0.3 s, not {prefill_us} µs"
+        );
     }
 
     #[test]

@@ -52,11 +52,7 @@ impl PartitionId {
     /// The aggregated partition of `model` in the default routing group.
     #[must_use]
     pub fn aggregated(model: &str) -> Self {
-        Self {
-            model: model.into(),
-            routing_group: Self::DEFAULT_GROUP.into(),
-            stage: Stage::Aggregated,
-        }
+        Self { model: model.into(), routing_group: Self::DEFAULT_GROUP.into(), stage: Stage::Aggregated }
     }
 }
 

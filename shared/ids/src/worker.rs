@@ -49,10 +49,7 @@ impl Row {
     /// The row of `worker` and `rank`.
     #[must_use]
     pub const fn new(worker: u64, rank: u32) -> Self {
-        Self {
-            worker: WorkerId(worker),
-            rank: Rank(rank),
-        }
+        Self { worker: WorkerId(worker), rank: Rank(rank) }
     }
 }
 

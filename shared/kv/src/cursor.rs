@@ -98,10 +98,7 @@ impl Cursor {
             ended.pop_front();
         }
         ended.push_back(over);
-        *self = Self {
-            ended,
-            ..Self::default()
-        };
+        *self = Self { ended, ..Self::default() };
     }
 
     /// The life whose log is followed.
@@ -123,10 +120,7 @@ impl Cursor {
             Some((first, _)) => *first - 1,
             None => self.highest_seen,
         };
-        (end > self.applied).then(|| Gap {
-            from: self.applied + 1,
-            to: end,
-        })
+        (end > self.applied).then(|| Gap { from: self.applied + 1, to: end })
     }
 
     /// Takes one event, live or from a repair.
@@ -175,17 +169,11 @@ impl Cursor {
         }
         self.applied = seq;
         self.highest_seen = self.highest_seen.max(seq);
-        while self
-            .waiting
-            .first_key_value()
-            .is_some_and(|(first, _)| *first <= seq)
-        {
+        while self.waiting.first_key_value().is_some_and(|(first, _)| *first <= seq) {
             self.waiting.pop_first();
         }
         self.release(ready);
-        SnapshotOffer::Replace {
-            gap: self.unreported_gap(),
-        }
+        SnapshotOffer::Replace { gap: self.unreported_gap() }
     }
 
     fn life_of(&self, incarnation: Incarnation) -> Life {
@@ -240,10 +228,7 @@ mod tests {
     const LIFE: Incarnation = Incarnation(7);
 
     fn event(seq: u64) -> SequencedEvent {
-        SequencedEvent {
-            seq,
-            event: KvEvent::Cleared,
-        }
+        SequencedEvent { seq, event: KvEvent::Cleared }
     }
 
     fn following() -> Cursor {
@@ -260,11 +245,7 @@ mod tests {
     fn offers(cursor: &mut Cursor, table: &[(u64, Offer)]) -> Vec<u64> {
         let mut ready = Vec::new();
         for (seq, expected) in table {
-            assert_eq!(
-                cursor.offer(LIFE, event(*seq), &mut ready),
-                *expected,
-                "event {seq}"
-            );
+            assert_eq!(cursor.offer(LIFE, event(*seq), &mut ready), *expected, "event {seq}");
         }
         ready.iter().map(|event| event.seq).collect()
     }
@@ -272,14 +253,8 @@ mod tests {
     #[test]
     fn events_in_order_are_applied_and_repeats_are_not() {
         use Offer::{Applied, Duplicate};
-        let table = [
-            (1, Applied),
-            (1, Duplicate),
-            (2, Applied),
-            (1, Duplicate),
-            (3, Applied),
-            (0, Duplicate),
-        ];
+        let table =
+            [(1, Applied), (1, Duplicate), (2, Applied), (1, Duplicate), (3, Applied), (0, Duplicate)];
         assert_eq!(offers(&mut following(), &table), [1, 2, 3]);
     }
 
@@ -290,13 +265,7 @@ mod tests {
         let live = [(1, Applied), (4, gap(2, 3)), (5, Waiting), (4, Duplicate)];
         assert_eq!(offers(&mut cursor, &live), [1]);
         assert_eq!(cursor.gap(), Some(Gap { from: 2, to: 3 }));
-        let repair = [
-            (2, Applied),
-            (3, Applied),
-            (4, Duplicate),
-            (5, Duplicate),
-            (6, Applied),
-        ];
+        let repair = [(2, Applied), (3, Applied), (4, Duplicate), (5, Duplicate), (6, Applied)];
         assert_eq!(offers(&mut cursor, &repair), [2, 3, 4, 5, 6]);
         assert_eq!(cursor.gap(), None);
     }
@@ -305,14 +274,7 @@ mod tests {
     fn a_second_gap_is_reported_when_the_first_repair_cannot_have_covered_it() {
         use Offer::{Applied, Waiting};
         let mut cursor = following();
-        let table = [
-            (3, gap(1, 2)),
-            (6, Waiting),
-            (1, Applied),
-            (2, gap(4, 5)),
-            (4, Applied),
-            (5, Applied),
-        ];
+        let table = [(3, gap(1, 2)), (6, Waiting), (1, Applied), (2, gap(4, 5)), (4, Applied), (5, Applied)];
         assert_eq!(offers(&mut cursor, &table), [1, 2, 3, 4, 5, 6]);
         assert_eq!(cursor.applied(), 6);
     }
@@ -329,13 +291,7 @@ mod tests {
         cursor.offer(LIFE, event(1), &mut ready);
         let applied = Cursor::MAX_WAITING as u64 + 1;
         assert_eq!(cursor.applied(), applied);
-        assert_eq!(
-            cursor.gap(),
-            Some(Gap {
-                from: applied + 1,
-                to: last
-            })
-        );
+        assert_eq!(cursor.gap(), Some(Gap { from: applied + 1, to: last }));
     }
 
     #[test]
@@ -343,18 +299,12 @@ mod tests {
         let mut cursor = following();
         let mut ready = Vec::new();
         cursor.offer(LIFE, event(1), &mut ready);
-        assert_eq!(
-            cursor.offer(Incarnation(8), event(1), &mut ready),
-            Offer::NewIncarnation
-        );
+        assert_eq!(cursor.offer(Incarnation(8), event(1), &mut ready), Offer::NewIncarnation);
         assert!(cursor.begin(Incarnation(8)));
         assert!(!cursor.begin(Incarnation(8)));
         assert_eq!(cursor.applied(), 0);
         assert_eq!(cursor.offer(LIFE, event(2), &mut ready), Offer::StaleIncarnation);
-        assert_eq!(
-            cursor.offer_snapshot(LIFE, 9, &mut ready),
-            SnapshotOffer::StaleIncarnation
-        );
+        assert_eq!(cursor.offer_snapshot(LIFE, 9, &mut ready), SnapshotOffer::StaleIncarnation);
         assert_eq!(cursor.offer(Incarnation(8), event(1), &mut ready), Offer::Applied);
         assert_eq!(ready.len(), 2);
     }
@@ -372,15 +322,9 @@ mod tests {
     fn b22_a_snapshot_below_the_applied_prefix_is_ignored() {
         let mut cursor = following();
         let mut ready = Vec::new();
-        offers(
-            &mut cursor,
-            &[(1, Offer::Applied), (2, Offer::Applied), (5, gap(3, 4))],
-        );
+        offers(&mut cursor, &[(1, Offer::Applied), (2, Offer::Applied), (5, gap(3, 4))]);
         assert_eq!(cursor.offer_snapshot(LIFE, 1, &mut ready), SnapshotOffer::Old);
-        assert_eq!(
-            cursor.offer_snapshot(LIFE, 4, &mut ready),
-            SnapshotOffer::Replace { gap: None }
-        );
+        assert_eq!(cursor.offer_snapshot(LIFE, 4, &mut ready), SnapshotOffer::Replace { gap: None });
         assert_eq!((cursor.applied(), ready.len()), (5, 1));
         assert_eq!(cursor.offer_snapshot(LIFE, 4, &mut ready), SnapshotOffer::Old);
         assert_eq!(offers(&mut cursor, &[(6, Offer::Applied)]), [6]);
@@ -390,10 +334,7 @@ mod tests {
     fn extreme_numbers_do_no_harm() {
         let mut cursor = following();
         let mut ready = Vec::new();
-        assert_eq!(
-            cursor.offer(LIFE, event(u64::MAX), &mut ready),
-            gap(1, u64::MAX - 1)
-        );
+        assert_eq!(cursor.offer(LIFE, event(u64::MAX), &mut ready), gap(1, u64::MAX - 1));
         let replaced = cursor.offer_snapshot(LIFE, u64::MAX, &mut ready);
         assert_eq!(replaced, SnapshotOffer::Replace { gap: None });
         assert_eq!(cursor.offer(LIFE, event(u64::MAX), &mut ready), Offer::Duplicate);

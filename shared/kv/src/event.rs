@@ -124,11 +124,7 @@ mod tests {
 
     #[test]
     fn events_travel_as_tagged_json() {
-        let event = KvEvent::Stored {
-            tier: Tier::Host,
-            parent: None,
-            blocks: vec![SequenceHash(u64::MAX)],
-        };
+        let event = KvEvent::Stored { tier: Tier::Host, parent: None, blocks: vec![SequenceHash(u64::MAX)] };
         let text = serde_json::to_string(&SequencedEvent { seq: 1, event }).unwrap();
         assert_eq!(
             text,
@@ -143,19 +139,7 @@ mod tests {
             {"seq":1,"event":{"kind":"teleported","where":["moon"]}},
             {"seq":2,"event":{"kind":"cleared"}}]}"#;
         let batch: EventBatch = serde_json::from_str(text).unwrap();
-        assert_eq!(
-            batch.events[0],
-            SequencedEvent {
-                seq: 1,
-                event: KvEvent::Unknown
-            }
-        );
-        assert_eq!(
-            batch.events[1],
-            SequencedEvent {
-                seq: 2,
-                event: KvEvent::Cleared
-            }
-        );
+        assert_eq!(batch.events[0], SequencedEvent { seq: 1, event: KvEvent::Unknown });
+        assert_eq!(batch.events[1], SequencedEvent { seq: 2, event: KvEvent::Cleared });
     }
 }

@@ -35,9 +35,8 @@ impl HashSpace {
             None | Some("") => 0,
             Some(text) => xxh3_64_with_seed(text.as_bytes(), seed),
         };
-        let seed = BASE_SEED
-            .wrapping_add(part(lora_name, LORA_SEED))
-            .wrapping_add(part(cache_salt, SALT_SEED));
+        let seed =
+            BASE_SEED.wrapping_add(part(lora_name, LORA_SEED)).wrapping_add(part(cache_salt, SALT_SEED));
         Self { seed }
     }
 }

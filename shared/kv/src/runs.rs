@@ -39,11 +39,7 @@ pub(crate) fn runs(blocks: &[HeldBlock]) -> Vec<SnapshotRun> {
             }
         }
         let HeldBlock { parent, tiers, .. } = blocks[start];
-        runs.extend(tiers.iter().map(|tier| SnapshotRun {
-            tier,
-            parent,
-            blocks: chain.clone(),
-        }));
+        runs.extend(tiers.iter().map(|tier| SnapshotRun { tier, parent, blocks: chain.clone() }));
     }
     runs
 }
@@ -57,11 +53,7 @@ struct Family {
 
 impl Family {
     fn of(blocks: &[HeldBlock]) -> Self {
-        let positions = blocks
-            .iter()
-            .enumerate()
-            .map(|(at, block)| (block.hash, at))
-            .collect();
+        let positions = blocks.iter().enumerate().map(|(at, block)| (block.hash, at)).collect();
         let mut first_child = SpreadMap::default();
         let mut next_sibling = vec![None; blocks.len()];
         // Backwards, so that siblings come out in the given order.
@@ -70,30 +62,18 @@ impl Family {
                 next_sibling[at] = first_child.insert(parent, at);
             }
         }
-        Self {
-            positions,
-            first_child,
-            next_sibling,
-        }
+        Self { positions, first_child, next_sibling }
     }
 
     /// Blocks whose parent is not given, last first (they are popped from the end).
     fn roots(&self, blocks: &[HeldBlock]) -> Vec<usize> {
-        let is_root = |block: &HeldBlock| {
-            block
-                .parent
-                .is_none_or(|parent| !self.positions.contains_key(&parent))
-        };
-        (0..blocks.len())
-            .rev()
-            .filter(|at| is_root(&blocks[*at]))
-            .collect()
+        let is_root =
+            |block: &HeldBlock| block.parent.is_none_or(|parent| !self.positions.contains_key(&parent));
+        (0..blocks.len()).rev().filter(|at| is_root(&blocks[*at])).collect()
     }
 
     fn children(&self, parent: SequenceHash) -> impl Iterator<Item = usize> {
-        std::iter::successors(self.first_child.get(&parent).copied(), |at| {
-            self.next_sibling[*at]
-        })
+        std::iter::successors(self.first_child.get(&parent).copied(), |at| self.next_sibling[*at])
     }
 }
 
@@ -104,39 +84,22 @@ mod tests {
 
     fn held(hash: u64, parent: u64, tiers: Tiers) -> HeldBlock {
         let parent = (parent != 0).then_some(SequenceHash(parent));
-        HeldBlock {
-            hash: SequenceHash(hash),
-            parent,
-            tiers,
-        }
+        HeldBlock { hash: SequenceHash(hash), parent, tiers }
     }
 
     fn run(tier: Tier, parent: u64, blocks: &[u64]) -> SnapshotRun {
         let blocks = blocks.iter().copied().map(SequenceHash).collect();
-        SnapshotRun {
-            tier,
-            parent: (parent != 0).then_some(SequenceHash(parent)),
-            blocks,
-        }
+        SnapshotRun { tier, parent: (parent != 0).then_some(SequenceHash(parent)), blocks }
     }
 
     #[test]
     fn chains_come_parents_first_and_split_where_tiers_change_or_branch() {
         let both = Tiers::DEVICE.with(Tier::Host);
         let device = Tiers::DEVICE;
-        let blocks = [
-            held(3, 2, both),
-            held(1, 0, device),
-            held(2, 1, device),
-            held(4, 2, device),
-        ];
+        let blocks = [held(3, 2, both), held(1, 0, device), held(2, 1, device), held(4, 2, device)];
         assert_eq!(
             runs(&blocks),
-            [
-                run(Tier::Device, 0, &[1, 2, 4]),
-                run(Tier::Device, 2, &[3]),
-                run(Tier::Host, 2, &[3]),
-            ]
+            [run(Tier::Device, 0, &[1, 2, 4]), run(Tier::Device, 2, &[3]), run(Tier::Host, 2, &[3]),]
         );
     }
 

@@ -45,9 +45,7 @@ mod tests {
         let rows = [
             candidate(1, 0).with_load(load(9.0, 9, 9.0, 3)),
             candidate(2, 0).with_load(load(1.0, 1, 1.0, 7)),
-            candidate(3, 0)
-                .with_load(load(0.0, 0, 0.0, 3))
-                .with_preferred_taint_multiplier(0.5),
+            candidate(3, 0).with_load(load(0.0, 0, 0.0, 3)).with_preferred_taint_multiplier(0.5),
             candidate(4, 0),
         ];
         let costs = costs(active_requests, &KvRouterConfig::default(), &request(64), &rows);

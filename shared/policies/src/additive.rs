@@ -105,14 +105,9 @@ struct Decay {
 
 impl Decay {
     fn over(rate: f64, context: &WorkerSelectionContext<'_>, candidates: &[WorkerCandidate]) -> Self {
-        let backlogs = candidates
-            .iter()
-            .filter_map(|row| Some(row.load()?.active_prefill_tokens()));
+        let backlogs = candidates.iter().filter_map(|row| Some(row.load()?.active_prefill_tokens()));
         let prompt_tokens = f64::from(context.block_size()) * context.request_blocks().max(1) as f64;
-        Self {
-            rate: rate / prompt_tokens,
-            least_prefill_tokens: backlogs.min().unwrap_or(0),
-        }
+        Self { rate: rate / prompt_tokens, least_prefill_tokens: backlogs.min().unwrap_or(0) }
     }
 
     fn of(&self, candidate: &WorkerCandidate) -> f64 {
@@ -132,16 +127,10 @@ mod tests {
         let rows = [
             candidate(1, 0).with_load(load(10.0, 96, 7.0, 2)),
             // 10 − (2 + 0.75 × 4 + 0.25 × 2) + 7.
-            candidate(2, 0)
-                .with_load(load(10.0, 96, 7.0, 2))
-                .with_cache(cache(2.0, 4.0, 2.0)),
+            candidate(2, 0).with_load(load(10.0, 96, 7.0, 2)).with_cache(cache(2.0, 4.0, 2.0)),
             // The credit exceeds the work: only decode is left. Preferred: half of it.
-            candidate(3, 0)
-                .with_load(load(4.0, 0, 7.0, 2))
-                .with_cache(cache(9.0, 0.0, 0.0)),
-            candidate(4, 0)
-                .with_load(load(4.0, 0, 6.0, 2))
-                .with_preferred_taint_multiplier(0.5),
+            candidate(3, 0).with_load(load(4.0, 0, 7.0, 2)).with_cache(cache(9.0, 0.0, 0.0)),
+            candidate(4, 0).with_load(load(4.0, 0, 6.0, 2)).with_preferred_taint_multiplier(0.5),
         ];
         let costs = costs(additive, &KvRouterConfig::default(), &request(64), &rows);
         assert_eq!(costs, [17.0, 11.5, 7.0, 5.0]);
@@ -159,43 +148,29 @@ mod tests {
             ..KvRouterConfig::default()
         };
         let overlap = cache(3.0, 4.0, 8.0).with_shared(4.0, 0.25);
-        let rows = [candidate(1, 0)
-            .with_load(load(20.0, 0, 5.0, 3))
-            .with_cache(overlap)];
+        let rows = [candidate(1, 0).with_load(load(20.0, 0, 5.0, 3)).with_cache(overlap)];
         // Credit 2 × 3 + 0.5 × 4 + 0.125 × 8 + 0.25 × 4 = 10; cost 4 × (20 − 10) + 5 + 64 × 3.
         assert_eq!(costs(additive, &config, &request(64), &rows), [237.0]);
     }
 
     #[test]
     fn device_credit_decays_with_the_backlog_beyond_the_shortest() {
-        let config = KvRouterConfig {
-            overlap_score_credit_decay: 0.5,
-            ..KvRouterConfig::default()
-        };
+        let config = KvRouterConfig { overlap_score_credit_decay: 0.5, ..KvRouterConfig::default() };
         let rows = [
-            candidate(1, 0)
-                .with_load(load(14.0, 160, 0.0, 0))
-                .with_cache(cache(4.0, 0.0, 0.0)),
+            candidate(1, 0).with_load(load(14.0, 160, 0.0, 0)).with_cache(cache(4.0, 0.0, 0.0)),
             // 128 tokens more than the shortest are 8 blocks, two prompts of 4: decay 1 / (1 + 0.5 × 2) on the device
             // credit alone, 22 − (0.5 × 4 + 0.75 × 4).
-            candidate(2, 0)
-                .with_load(load(22.0, 288, 0.0, 0))
-                .with_cache(cache(4.0, 4.0, 0.0)),
+            candidate(2, 0).with_load(load(22.0, 288, 0.0, 0)).with_cache(cache(4.0, 4.0, 0.0)),
         ];
         assert_eq!(costs(additive, &config, &request(64), &rows), [10.0, 17.0]);
     }
 
     #[test]
     fn b81_an_empty_prompt_decays_like_one_block() {
-        let config = KvRouterConfig {
-            overlap_score_credit_decay: 1.0,
-            ..KvRouterConfig::default()
-        };
+        let config = KvRouterConfig { overlap_score_credit_decay: 1.0, ..KvRouterConfig::default() };
         let rows = [
             candidate(1, 0),
-            candidate(2, 0)
-                .with_load(load(1.0, 16, 0.0, 0))
-                .with_cache(cache(1.0, 0.0, 0.0)),
+            candidate(2, 0).with_load(load(1.0, 16, 0.0, 0)).with_cache(cache(1.0, 0.0, 0.0)),
         ];
         assert_eq!(costs(additive, &config, &request(0), &rows), [0.0, 0.5]);
     }

@@ -129,15 +129,10 @@ fn check(name: &str) -> Result<(), CatalogueError> {
         return Err(CatalogueError::EmptyName);
     }
     if name.len() > NAME_BYTES_MAX {
-        return Err(CatalogueError::LongName {
-            name: name.to_owned(),
-        });
+        return Err(CatalogueError::LongName { name: name.to_owned() });
     }
     match name.chars().find(|character| !allowed(*character)) {
-        Some(character) => Err(CatalogueError::BadCharacter {
-            name: name.to_owned(),
-            character,
-        }),
+        Some(character) => Err(CatalogueError::BadCharacter { name: name.to_owned(), character }),
         None => Ok(()),
     }
 }
@@ -153,14 +148,7 @@ mod tests {
         let names: Vec<_> = catalogue.names().collect();
         assert_eq!(
             names,
-            [
-                "active-requests",
-                "additive",
-                "least-loaded",
-                "product",
-                "random",
-                "round-robin"
-            ]
+            ["active-requests", "additive", "least-loaded", "product", "random", "round-robin"]
         );
         for name in names {
             assert_eq!(check(name), Ok(()));
@@ -190,17 +178,8 @@ mod tests {
     fn names_that_would_not_do_are_refused_with_the_reason() {
         let refused = |name: &str| Catalogue::built_in().with(name, random).unwrap_err();
         assert_eq!(refused(""), CatalogueError::EmptyName);
-        assert_eq!(
-            refused("additive"),
-            CatalogueError::Duplicate {
-                name: "additive".to_owned()
-            }
-        );
-        assert!(
-            refused("a b").to_string().contains("holds ' '"),
-            "{}",
-            refused("a b")
-        );
+        assert_eq!(refused("additive"), CatalogueError::Duplicate { name: "additive".to_owned() });
+        assert!(refused("a b").to_string().contains("holds ' '"), "{}", refused("a b"));
         assert!(refused("é").to_string().contains("holds 'é'"), "{}", refused("é"));
         assert!(refused(&"x".repeat(65)).to_string().contains("has 65 bytes"));
         assert!(Catalogue::built_in().with("x".repeat(64), random).is_ok());
@@ -210,11 +189,6 @@ mod tests {
     fn an_unknown_name_is_answered_with_those_that_exist() {
         let error = Catalogue::built_in().get("aditive").err().unwrap();
         assert_eq!(error.name, "aditive");
-        assert!(
-            error
-                .to_string()
-                .contains("choose one of active-requests, additive, "),
-            "{error}"
-        );
+        assert!(error.to_string().contains("choose one of active-requests, additive, "), "{error}");
     }
 }

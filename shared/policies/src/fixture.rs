@@ -29,11 +29,7 @@ pub(crate) fn costs(
     let mut policy = factory.build(config, "aggregated", RoutingPartitionRef::new("model", "default"));
     let mut scratch = host::Scratch::default();
     host::evaluate(&mut policy, context, &mut rows.to_vec(), &mut scratch).unwrap();
-    scratch
-        .scored()
-        .iter()
-        .map(|candidate| candidate.cost())
-        .collect()
+    scratch.scored().iter().map(|candidate| candidate.cost()).collect()
 }
 
 /// The rows that `policy` picks in `draws` decisions over `rows` rows without any signal.
@@ -42,10 +38,7 @@ pub(crate) fn picks_of(
     rows: usize,
     draws: usize,
 ) -> impl Iterator<Item = usize> {
-    let rows: Vec<_> = (0_u64..)
-        .take(rows)
-        .map(|worker| host::candidate(worker, 0))
-        .collect();
+    let rows: Vec<_> = (0_u64..).take(rows).map(|worker| host::candidate(worker, 0)).collect();
     (0..draws).map(move |_| decide(&mut policy, &request(64), &rows).unwrap().row)
 }
 

@@ -68,11 +68,7 @@ mod tests {
     #[test]
     fn numbers_are_those_of_splitmix64() {
         let mut generator = Generator::new(1_234_567);
-        let expected = [
-            6_457_827_717_110_365_317,
-            3_203_168_211_198_807_973,
-            9_817_491_932_198_370_423,
-        ];
+        let expected = [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423];
         assert_eq!([(); 3].map(|()| generator.bits()), expected);
     }
 
@@ -84,20 +80,14 @@ mod tests {
             counts[generator.below(5)] += 1;
             assert!((0.0..1.0).contains(&generator.unit()));
         }
-        assert!(
-            counts.iter().all(|count| (900..1_100).contains(count)),
-            "{counts:?}"
-        );
+        assert!(counts.iter().all(|count| (900..1_100).contains(count)), "{counts:?}");
         assert_eq!((generator.below(0), generator.below(1)), (0, 0));
     }
 
     #[test]
     fn seed_model_group_and_stage_each_change_the_stream() {
         let first = |seed, model, group, stage| {
-            let config = KvRouterConfig {
-                seed,
-                ..KvRouterConfig::default()
-            };
+            let config = KvRouterConfig { seed, ..KvRouterConfig::default() };
             Generator::for_partition(&config, stage, RoutingPartitionRef::new(model, group)).bits()
         };
         let base = first(1, "ab", "c", "decode");

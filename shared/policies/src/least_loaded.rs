@@ -46,12 +46,8 @@ mod tests {
     fn a_cost_is_the_sum_of_prefill_and_decode_blocks() {
         let rows = [
             candidate(1, 0).with_load(load(4.5, 8, 10.0, 900)),
-            candidate(2, 0)
-                .with_load(load(4.0, 0, 4.0, 1))
-                .with_cache(cache(4.0, 0.0, 0.0)),
-            candidate(3, 0)
-                .with_load(load(4.0, 0, 6.0, 1))
-                .with_preferred_taint_multiplier(0.25),
+            candidate(2, 0).with_load(load(4.0, 0, 4.0, 1)).with_cache(cache(4.0, 0.0, 0.0)),
+            candidate(3, 0).with_load(load(4.0, 0, 6.0, 1)).with_preferred_taint_multiplier(0.25),
         ];
         let costs = costs(least_loaded, &KvRouterConfig::default(), &request(64), &rows);
         assert_eq!(costs, [14.5, 8.0, 2.5]);

@@ -85,10 +85,7 @@ impl SoftmaxPicker {
     /// A picker of `temperature` above 0 that draws from `generator`.
     #[must_use]
     pub const fn new(temperature: f64, generator: Generator) -> Self {
-        Self {
-            temperature,
-            generator,
-        }
+        Self { temperature, generator }
     }
 }
 
@@ -128,19 +125,11 @@ impl Scale {
         let bounds = (f64::INFINITY, f64::NEG_INFINITY);
         let (lowest, highest) = costs.fold(bounds, |(low, high), cost| (low.min(cost), high.max(cost)));
         let shrink = if (highest - lowest).is_finite() { 1.0 } else { 0.5 };
-        Self {
-            lowest: lowest * shrink,
-            range: highest * shrink - lowest * shrink,
-            shrink,
-        }
+        Self { lowest: lowest * shrink, range: highest * shrink - lowest * shrink, shrink }
     }
 
     fn normalised(&self, cost: f64) -> f64 {
-        if self.range > 0.0 {
-            (cost * self.shrink - self.lowest) / self.range
-        } else {
-            0.0
-        }
+        if self.range > 0.0 { (cost * self.shrink - self.lowest) / self.range } else { 0.0 }
     }
 }
 
@@ -156,11 +145,7 @@ mod tests {
 
     /// How often each of `costs` is picked in `draws` draws.
     fn share(costs: &[f64], temperature: f64, draws: usize) -> Vec<usize> {
-        let config = KvRouterConfig {
-            router_temperature: temperature,
-            seed: 5,
-            ..KvRouterConfig::default()
-        };
+        let config = KvRouterConfig { router_temperature: temperature, seed: 5, ..KvRouterConfig::default() };
         let partition = RoutingPartitionRef::new("model", "default");
         let policy = cheapest_by(FixedCosts(costs.to_vec()), &config, "aggregated", partition);
         let mut counts = vec![0; costs.len()];
@@ -178,10 +163,7 @@ mod tests {
     fn ties_are_even_and_zero_ties_with_minus_zero() {
         let counts = share(&[7.0, 0.0, -0.0, 0.0], 0.0, 3_000);
         assert_eq!(counts[0], 0);
-        assert!(
-            counts[1..].iter().all(|count| (900..1_100).contains(count)),
-            "{counts:?}"
-        );
+        assert!(counts[1..].iter().all(|count| (900..1_100).contains(count)), "{counts:?}");
     }
 
     #[test]

@@ -54,17 +54,13 @@ mod tests {
             // Nothing cached, idle: (64 + 1) × 64.
             candidate(1, 0).with_load(load(4.0, 0, 4.0, 0)),
             // Two of four blocks on the device, 100 tokens ahead: (32 + 1) × 164.
-            candidate(2, 0)
-                .with_load(load(10.25, 100, 4.0, 0))
-                .with_cache(cache(2.0, 0.0, 0.0)),
+            candidate(2, 0).with_load(load(10.25, 100, 4.0, 0)).with_cache(cache(2.0, 0.0, 0.0)),
             // One block on the device, two in host memory that count 0.75 each: 2.5 blocks, (24 + 1) × 64.
             candidate(3, 0).with_cache(cache(1.0, 2.0, 0.0)),
             // One block on the device, two in a shared cache that count half: 2 blocks, (32 + 1) × 64.
             candidate(5, 0).with_cache(cache(1.0, 0.0, 0.0).with_shared(2.0, 0.5)),
             // More cached than asked for, preferred: 1 × 64 × 0.5.
-            candidate(4, 0)
-                .with_cache(cache(9.0, 0.0, 0.0))
-                .with_preferred_taint_multiplier(0.5),
+            candidate(4, 0).with_cache(cache(9.0, 0.0, 0.0)).with_preferred_taint_multiplier(0.5),
         ];
         let costs = costs(product, &KvRouterConfig::default(), &request(64), &rows);
         assert_eq!(costs, [4_160.0, 5_412.0, 1_600.0, 2_112.0, 32.0]);

@@ -13,9 +13,7 @@ pub fn random(
     worker_type: &'static str,
     partition: RoutingPartitionRef<'_>,
 ) -> WorkerSelectionPolicy {
-    let picker = RandomPicker {
-        generator: Generator::for_partition(config, worker_type, partition),
-    };
+    let picker = RandomPicker { generator: Generator::for_partition(config, worker_type, partition) };
     WorkerSelectionPolicy::new(config.clone(), worker_type, Vec::new(), Box::new(picker))
 }
 

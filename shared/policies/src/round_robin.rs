@@ -15,10 +15,8 @@ pub fn round_robin(
     worker_type: &'static str,
     partition: RoutingPartitionRef<'_>,
 ) -> WorkerSelectionPolicy {
-    let picker = TurnPicker {
-        last: None,
-        generator: Generator::for_partition(config, worker_type, partition),
-    };
+    let picker =
+        TurnPicker { last: None, generator: Generator::for_partition(config, worker_type, partition) };
     WorkerSelectionPolicy::new(config.clone(), worker_type, Vec::new(), Box::new(picker))
 }
 
@@ -35,9 +33,7 @@ impl TurnPicker {
             return (!rows.is_empty()).then(|| self.generator.below(rows.len()));
         };
         let turns = rows.iter().map(|candidate| candidate.worker()).enumerate();
-        turns
-            .min_by_key(|(_, worker)| (*worker <= last, *worker))
-            .map(|(row, _)| row)
+        turns.min_by_key(|(_, worker)| (*worker <= last, *worker)).map(|(row, _)| row)
     }
 }
 
@@ -61,10 +57,7 @@ mod tests {
 
     /// Picks among `rows`, given as (worker, rank).
     fn turn(policy: &mut WorkerSelectionPolicy, rows: &[(u64, u32)]) -> (u64, u32) {
-        let rows: Vec<_> = rows
-            .iter()
-            .map(|(worker, rank)| candidate(*worker, *rank))
-            .collect();
+        let rows: Vec<_> = rows.iter().map(|(worker, rank)| candidate(*worker, *rank)).collect();
         let pick = decide(policy, &request(64), &rows).unwrap();
         (pick.worker_id, pick.dp_rank)
     }

@@ -15,9 +15,7 @@ pub(crate) fn cache(candidate: &WorkerCandidate) -> Result<&WorkerCacheInput, Wo
 /// `cost` of the row, less if the row has taints that the request prefers. Finite for every `cost` that is a number:
 /// the host refuses infinite costs, and a row that is loaded beyond all measure is merely the last choice.
 pub(crate) fn preferred(candidate: &WorkerCandidate, cost: f64) -> Result<f64, WorkerSelectionPolicyError> {
-    let multiplier = candidate
-        .preferred_taint_multiplier()
-        .ok_or_else(|| unavailable("routing"))?;
+    let multiplier = candidate.preferred_taint_multiplier().ok_or_else(|| unavailable("routing"))?;
     Ok((cost * multiplier).clamp(-f64::MAX, f64::MAX))
 }
 

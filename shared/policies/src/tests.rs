@@ -12,18 +12,13 @@ use switchtower_policy::{
 
 fn build(name: &str, config: &KvRouterConfig) -> WorkerSelectionPolicy {
     let partition = RoutingPartitionRef::new("model", "default");
-    Catalogue::built_in()
-        .get(name)
-        .unwrap()
-        .build(config, "aggregated", partition)
+    Catalogue::built_in().get(name).unwrap().build(config, "aggregated", partition)
 }
 
 /// Eight workers of two ranks, all alike.
 fn equal_rows(load: switchtower_policy::WorkerLoadInput) -> Vec<WorkerCandidate> {
     let ranks = (0..8).flat_map(|worker| [(worker, 0), (worker, 1)]);
-    ranks
-        .map(|(worker, rank)| host::candidate(worker, rank).with_load(load))
-        .collect()
+    ranks.map(|(worker, rank)| host::candidate(worker, rank).with_load(load)).collect()
 }
 
 /// How often each row is picked in 800 requests that end before the next begins.
@@ -41,18 +36,8 @@ fn b82_equal_rows_get_equal_shares_under_every_policy_and_seed() {
     let rows = equal_rows(host::load(16.0, 0, 16.0, 0));
     for name in Catalogue::built_in().names() {
         for seed in 0..5 {
-            let counts = spread(
-                name,
-                &KvRouterConfig {
-                    seed,
-                    ..KvRouterConfig::default()
-                },
-                &rows,
-            );
-            assert!(
-                counts.iter().all(|count| (25..=75).contains(count)),
-                "{name} {seed}: {counts:?}"
-            );
+            let counts = spread(name, &KvRouterConfig { seed, ..KvRouterConfig::default() }, &rows);
+            assert!(counts.iter().all(|count| (25..=75).contains(count)), "{name} {seed}: {counts:?}");
         }
     }
 }
@@ -63,16 +48,8 @@ fn b82_the_first_choice_differs_between_seeds() {
     for name in Catalogue::built_in().names() {
         let mut firsts = BTreeMap::<usize, u32>::new();
         for seed in 0..160 {
-            let mut policy = build(
-                name,
-                &KvRouterConfig {
-                    seed,
-                    ..KvRouterConfig::default()
-                },
-            );
-            *firsts
-                .entry(decide(&mut policy, &request(256), &rows).unwrap().row)
-                .or_default() += 1;
+            let mut policy = build(name, &KvRouterConfig { seed, ..KvRouterConfig::default() });
+            *firsts.entry(decide(&mut policy, &request(256), &rows).unwrap().row).or_default() += 1;
         }
         assert_eq!(firsts.len(), 16, "{name}: {firsts:?}");
     }
@@ -97,10 +74,7 @@ fn b81_zero_weights_and_extreme_temperatures_spread_evenly() {
         for name in Catalogue::built_in().names() {
             for load in loads {
                 let counts = spread(name, &config, &equal_rows(load));
-                assert!(
-                    counts.iter().all(|count| (25..=75).contains(count)),
-                    "{name}: {counts:?}"
-                );
+                assert!(counts.iter().all(|count| (25..=75).contains(count)), "{name}: {counts:?}");
             }
         }
     }
@@ -118,13 +92,7 @@ fn preferred_taints_win_between_rows_that_are_otherwise_alike() {
 
 /// Any finite number that is not negative, extremes included.
 fn amount() -> impl Strategy<Value = f64> {
-    prop_oneof![
-        Just(0.0),
-        Just(f64::MAX / 4.0),
-        Just(5e-324),
-        0.0..1e6,
-        0.0..f64::MAX / 4.0
-    ]
+    prop_oneof![Just(0.0), Just(f64::MAX / 4.0), Just(5e-324), 0.0..1e6, 0.0..f64::MAX / 4.0]
 }
 
 fn count() -> impl Strategy<Value = u64> {

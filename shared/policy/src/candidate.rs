@@ -113,21 +113,13 @@ impl WorkerCandidate {
     /// Overlap with the prompt; needs [`WorkerInputs::CACHE`].
     #[must_use]
     pub const fn cache(&self) -> Option<&WorkerCacheInput> {
-        if self.visible.contains(WorkerInputs::CACHE) {
-            Some(&self.cache)
-        } else {
-            None
-        }
+        if self.visible.contains(WorkerInputs::CACHE) { Some(&self.cache) } else { None }
     }
 
     /// Booked load; needs [`WorkerInputs::LOAD`].
     #[must_use]
     pub const fn load(&self) -> Option<&WorkerLoadInput> {
-        if self.visible.contains(WorkerInputs::LOAD) {
-            Some(&self.load)
-        } else {
-            None
-        }
+        if self.visible.contains(WorkerInputs::LOAD) { Some(&self.load) } else { None }
     }
 
     /// What to multiply a cost with to honour preferred taints: 1 without a match, smaller with one. Needs

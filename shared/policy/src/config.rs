@@ -115,12 +115,7 @@ impl KvRouterConfig {
         ];
         // The bound keeps every product of settings and loads finite.
         for (field, value) in scales {
-            check(
-                field,
-                value,
-                (0.0..=1e12).contains(&value),
-                "a number from 0 to 1e12",
-            )?;
+            check(field, value, (0.0..=1e12).contains(&value), "a number from 0 to 1e12")?;
         }
         Ok(())
     }
@@ -154,29 +149,16 @@ impl KvRouterConfig {
     fn validate_limits(&self) -> Result<(), InvalidConfig> {
         let limits = [
             ("queue_wait_ms_max", self.queue_wait_ms_max),
-            (
-                "quarantine_after_failures",
-                u64::from(self.quarantine_after_failures),
-            ),
+            ("quarantine_after_failures", u64::from(self.quarantine_after_failures)),
             ("quarantine_ms", self.quarantine_ms),
             ("policy_budget_ms", self.policy_budget_ms),
         ];
         // A day is longer than any wait that makes sense, and keeps sums of milliseconds far from overflow.
         for (field, value) in limits {
-            check(
-                field,
-                value,
-                (1..=86_400_000).contains(&value),
-                "from 1 to 86400000",
-            )?;
+            check(field, value, (1..=86_400_000).contains(&value), "from 1 to 86400000")?;
         }
         let queue = self.queue_limit_requests;
-        check(
-            "queue_limit_requests",
-            queue,
-            queue <= 1_000_000,
-            "at most 1000000",
-        )
+        check("queue_limit_requests", queue, queue <= 1_000_000, "at most 1000000")
     }
 }
 
@@ -186,15 +168,7 @@ fn check(
     holds: bool,
     rule: &'static str,
 ) -> Result<(), InvalidConfig> {
-    if holds {
-        Ok(())
-    } else {
-        Err(InvalidConfig {
-            field,
-            value: value.to_string(),
-            rule,
-        })
-    }
+    if holds { Ok(()) } else { Err(InvalidConfig { field, value: value.to_string(), rule }) }
 }
 
 #[cfg(test)]
@@ -209,29 +183,12 @@ mod tests {
     #[test]
     fn b81_weights_out_of_range_are_refused_with_the_field_name() {
         for bad in [f64::NAN, f64::INFINITY, -1.0, 1e308] {
-            let config = KvRouterConfig {
-                overlap_score_credit: bad,
-                ..KvRouterConfig::default()
-            };
-            assert_eq!(
-                config.validate().unwrap_err().field,
-                "overlap_score_credit",
-                "{bad}"
-            );
-            let config = KvRouterConfig {
-                queue_threshold: Some(bad),
-                ..KvRouterConfig::default()
-            };
+            let config = KvRouterConfig { overlap_score_credit: bad, ..KvRouterConfig::default() };
+            assert_eq!(config.validate().unwrap_err().field, "overlap_score_credit", "{bad}");
+            let config = KvRouterConfig { queue_threshold: Some(bad), ..KvRouterConfig::default() };
             assert_eq!(config.validate().unwrap_err().field, "queue_threshold", "{bad}");
-            let config = KvRouterConfig {
-                preferred_taint_multiplier: bad,
-                ..KvRouterConfig::default()
-            };
-            assert_eq!(
-                config.validate().unwrap_err().field,
-                "preferred_taint_multiplier",
-                "{bad}"
-            );
+            let config = KvRouterConfig { preferred_taint_multiplier: bad, ..KvRouterConfig::default() };
+            assert_eq!(config.validate().unwrap_err().field, "preferred_taint_multiplier", "{bad}");
         }
     }
 }

@@ -11,10 +11,7 @@ impl<'a> RoutingPartitionRef<'a> {
     /// The partition of `model_name` in `routing_group`.
     #[must_use]
     pub const fn new(model_name: &'a str, routing_group: &'a str) -> Self {
-        Self {
-            model_name,
-            routing_group,
-        }
+        Self { model_name, routing_group }
     }
 
     /// The model's public name.

@@ -99,21 +99,11 @@ impl WorkerSelectionPolicy {
         scorers: Vec<Box<dyn WorkerScorer>>,
         picker: Box<dyn WorkerPicker>,
     ) -> Self {
-        let scorers: Vec<_> = scorers
-            .into_iter()
-            .map(|scorer| (scorer.required_worker_inputs(), scorer))
-            .collect();
+        let scorers: Vec<_> =
+            scorers.into_iter().map(|scorer| (scorer.required_worker_inputs(), scorer)).collect();
         let picker = (picker.required_worker_inputs(), picker);
-        let required = scorers
-            .iter()
-            .fold(picker.0, |union, (inputs, _)| union | *inputs);
-        Self {
-            worker_type,
-            filters: Vec::new(),
-            scorers,
-            picker,
-            required,
-        }
+        let required = scorers.iter().fold(picker.0, |union, (inputs, _)| union | *inputs);
+        Self { worker_type, filters: Vec::new(), scorers, picker, required }
     }
 
     /// The same policy with filters, which run in order before the scorers.

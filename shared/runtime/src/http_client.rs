@@ -77,9 +77,7 @@ mod tests {
     };
 
     fn get(address: SocketAddr) -> Request<Full<Bytes>> {
-        Request::get(format!("http://{address}/"))
-            .body(Full::default())
-            .unwrap()
+        Request::get(format!("http://{address}/")).body(Full::default()).unwrap()
     }
 
     #[tokio::test]
@@ -97,9 +95,7 @@ mod tests {
         assert!(!is_connect_failure(&answer.unwrap_err()));
 
         drop(listener);
-        assert!(is_connect_failure(
-            &client.request(get(address)).await.unwrap_err()
-        ));
+        assert!(is_connect_failure(&client.request(get(address)).await.unwrap_err()));
     }
 
     #[tokio::test]
@@ -115,10 +111,7 @@ mod tests {
                 while !head.ends_with(b"\r\n\r\n") {
                     head.push(stream.read_u8().await.unwrap());
                 }
-                stream
-                    .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
-                    .await
-                    .unwrap();
+                stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await.unwrap();
             }
         };
         let ask_twice = async {

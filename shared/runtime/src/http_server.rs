@@ -19,7 +19,7 @@ use connection::Acceptance;
 use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
-use std::{io, net::SocketAddr, sync::Arc, task::Poll, time::Duration};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -105,9 +105,7 @@ where
 {
     let draining = CancellationToken::new();
     let mut server = Server {
-        permits: Arc::new(Semaphore::new(
-            options.max_connections.clamp(1, Semaphore::MAX_PERMITS),
-        )),
+        permits: Arc::new(Semaphore::new(options.max_connections.clamp(1, Semaphore::MAX_PERMITS))),
         connections: group.child_with_token("http", draining.clone()),
         options: Arc::new(options),
         service,
@@ -116,11 +114,9 @@ where
         let begin_drain = draining.drop_guard();
         server.accept_until(&listener, &shutdown).await;
         drop(begin_drain);
-        server.accept_backlog(&listener);
-        drop(listener);
-        Drained {
-            cut: server.connections.shutdown(server.options.drain).await.len(),
-        }
+        // Ends with `WouldBlock` when there is none left; any other error loses only what was lost anyway.
+        let _ = server.accept_backlog(listener);
+        Drained { cut: server.connections.shutdown(server.options.drain).await.len() }
     }
 }
 
@@ -155,15 +151,16 @@ where
         let _ = shutdown.run_until_cancelled(accepting).await;
     }
 
-    /// Connections that the kernel has completed already would be reset with the listener: take them along.
-    fn accept_backlog(&self, listener: &TcpListener) {
+    /// Connections that the kernel has completed already would be reset with the listener: take them along. Asks the
+    /// kernel itself, because the runtime may not have heard of them yet.
+    fn accept_backlog(&self, listener: TcpListener) -> io::Result<()> {
+        let listener = listener.into_std()?;
         while let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() {
-            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-            let Poll::Ready(Ok((stream, peer))) = listener.poll_accept(&mut context) else {
-                return;
-            };
-            self.start(stream, peer, permit);
+            let (stream, peer) = listener.accept()?;
+            stream.set_nonblocking(true)?;
+            self.start(TcpStream::from_std(stream)?, peer, permit);
         }
+        Ok(())
     }
 
     fn start(&self, stream: TcpStream, peer: SocketAddr, permit: OwnedSemaphorePermit) {
@@ -207,9 +204,6 @@ mod tests {
     fn b153_running_out_of_descriptors_pauses_but_one_bad_connection_does_not() {
         let too_many_open_files = io::Error::from_raw_os_error(24);
         assert!(accept_pause(&too_many_open_files).is_some());
-        assert_eq!(
-            accept_pause(&io::Error::from(io::ErrorKind::ConnectionAborted)),
-            None
-        );
+        assert_eq!(accept_pause(&io::Error::from(io::ErrorKind::ConnectionAborted)), None);
     }
 }

@@ -87,17 +87,11 @@ mod tests {
     }
 
     fn wait_for_line(lines: &mut Lines<BufReader<ChildStdout>>, wanted: &str) {
-        assert!(
-            lines.any(|line| line.is_ok_and(|text| text == wanted)),
-            "the child never said `{wanted}`"
-        );
+        assert!(lines.any(|line| line.is_ok_and(|text| text == wanted)), "the child never said `{wanted}`");
     }
 
     fn send(signal: &str, child: &Child) {
-        let status = Command::new("kill")
-            .args([signal, &child.id().to_string()])
-            .status()
-            .unwrap();
+        let status = Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
         assert!(status.success());
     }
 

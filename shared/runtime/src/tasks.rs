@@ -110,10 +110,7 @@ impl Default for TaskGroup {
 
 impl fmt::Debug for TaskGroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TaskGroup")
-            .field("name", &self.inner.name)
-            .field("live", &self.live())
-            .finish()
+        f.debug_struct("TaskGroup").field("name", &self.inner.name).field("live", &self.live()).finish()
     }
 }
 
@@ -128,9 +125,7 @@ impl TaskGroup {
             live: Mutex::default(),
             failure: Mutex::default(),
         };
-        Self {
-            inner: Arc::new(Group::new(Cow::Borrowed(""), None, token, Arc::new(registry))),
-        }
+        Self { inner: Arc::new(Group::new(Cow::Borrowed(""), None, token, Arc::new(registry))) }
     }
 
     /// A group inside this one. Its token is cancelled with this group's, and may be cancelled alone; this group's
@@ -145,14 +140,7 @@ impl TaskGroup {
     #[must_use]
     pub fn child_with_token(&self, name: impl Into<Cow<'static, str>>, token: CancellationToken) -> Self {
         let parent = Some(Arc::clone(&self.inner));
-        Self {
-            inner: Arc::new(Group::new(
-                name.into(),
-                parent,
-                token,
-                Arc::clone(&self.inner.registry),
-            )),
-        }
+        Self { inner: Arc::new(Group::new(name.into(), parent, token, Arc::clone(&self.inner.registry))) }
     }
 
     /// Cancelled when this group shall end. Tasks watch it; nothing ends them before the deadline of `shutdown`.
@@ -238,10 +226,7 @@ impl TaskGroup {
     pub async fn shutdown(&self, deadline: Duration) -> Vec<String> {
         self.inner.token.cancel();
         self.inner.tracker.close();
-        if tokio::time::timeout(deadline, self.inner.tracker.wait())
-            .await
-            .is_ok()
-        {
+        if tokio::time::timeout(deadline, self.inner.tracker.wait()).await.is_ok() {
             return Vec::new();
         }
         let stragglers = self.abort_all();
@@ -257,8 +242,7 @@ impl TaskGroup {
         let (mut names, aborts): (Vec<_>, Vec<_>) = {
             let live = self.inner.registry.live.lock();
             let ours = live.values().filter(|task| task.group.is_within(&self.inner));
-            ours.map(|task| (task.group.path_of(&task.name), task.abort.clone()))
-                .unzip()
+            ours.map(|task| (task.group.path_of(&task.name), task.abort.clone())).unzip()
         };
         aborts.into_iter().flatten().for_each(|abort| abort.abort());
         names.sort_unstable();
@@ -268,20 +252,9 @@ impl TaskGroup {
     fn enter(&self, name: Cow<'static, str>) -> LiveGuard {
         let registry = Arc::clone(&self.inner.registry);
         let id = registry.next_id.fetch_add(1, Ordering::Relaxed);
-        registry.live.lock().insert(
-            id,
-            Live {
-                name,
-                group: Arc::clone(&self.inner),
-                abort: None,
-            },
-        );
+        registry.live.lock().insert(id, Live { name, group: Arc::clone(&self.inner), abort: None });
         let counted = self.inner.lineage().map(|group| group.tracker.token()).collect();
-        LiveGuard {
-            id,
-            registry,
-            _counted: counted,
-        }
+        LiveGuard { id, registry, _counted: counted }
     }
 
     fn remember(&self, id: u64, abort: AbortHandle) {
@@ -289,11 +262,7 @@ impl TaskGroup {
             task.abort = Some(abort.clone());
         }
         // A sweep that ran between `enter` and here saw no handle to abort.
-        if self
-            .inner
-            .lineage()
-            .any(|group| group.swept.load(Ordering::SeqCst))
-        {
+        if self.inner.lineage().any(|group| group.swept.load(Ordering::SeqCst)) {
             abort.abort();
         }
     }
@@ -306,14 +275,7 @@ impl Group {
         token: CancellationToken,
         registry: Arc<Registry>,
     ) -> Self {
-        Self {
-            name,
-            parent,
-            token,
-            tracker: TaskTracker::new(),
-            swept: AtomicBool::new(false),
-            registry,
-        }
+        Self { name, parent, token, tracker: TaskTracker::new(), swept: AtomicBool::new(false), registry }
     }
 
     /// This group, its parent, and so on up to the root.
@@ -342,9 +304,7 @@ impl Registry {
             OnError::Log => tracing::error!(task = name, error = text, "task failed"),
             OnError::ShutDown => {
                 tracing::error!(task = name, error = text, "task failed; shutting down");
-                self.failure
-                    .lock()
-                    .get_or_insert_with(|| format!("task `{name}` failed: {text}"));
+                self.failure.lock().get_or_insert_with(|| format!("task `{name}` failed: {text}"));
                 self.root.cancel();
             }
         }
@@ -378,9 +338,7 @@ mod tests {
         let group = TaskGroup::new();
         let token = group.shutdown_token();
         group.spawn_named("watcher", async move { token.cancelled().await });
-        group
-            .child("inner")
-            .spawn_until_shutdown("pending", std::future::pending());
+        group.child("inner").spawn_until_shutdown("pending", std::future::pending());
         assert_eq!(group.live(), 2);
         assert_eq!(group.shutdown(LONG).await, Vec::<String>::new());
         assert_eq!(group.live(), 0);
@@ -390,13 +348,10 @@ mod tests {
     async fn a_task_that_does_not_end_is_named_with_its_path_and_aborted() {
         let group = TaskGroup::new();
         let (dropped, seen) = oneshot::channel::<()>();
-        group
-            .child("server")
-            .child("http")
-            .spawn_named("stuck", async move {
-                let _held = dropped;
-                std::future::pending::<()>().await;
-            });
+        group.child("server").child("http").spawn_named("stuck", async move {
+            let _held = dropped;
+            std::future::pending::<()>().await;
+        });
         assert_eq!(group.shutdown(Duration::ZERO).await, ["server/http/stuck"]);
         assert!(seen.await.is_err(), "the aborted task drops what it holds");
     }
@@ -427,9 +382,7 @@ mod tests {
     #[tokio::test]
     async fn an_error_with_fate_shut_down_in_a_child_cancels_the_root_and_is_kept() {
         let group = TaskGroup::new();
-        group
-            .child("deep")
-            .spawn("fails", OnError::ShutDown, async { Err("no luck") });
+        group.child("deep").spawn("fails", OnError::ShutDown, async { Err("no luck") });
         group.shutdown_token().cancelled().await;
         assert_eq!(group.failure().as_deref(), Some("task `fails` failed: no luck"));
     }
@@ -446,10 +399,7 @@ mod tests {
             Ok::<(), Infallible>(())
         });
         group.shutdown_token().cancelled().await;
-        assert_eq!(
-            group.failure().as_deref(),
-            Some("task `vital` failed: panicked: second")
-        );
+        assert_eq!(group.failure().as_deref(), Some("task `vital` failed: panicked: second"));
         assert!(group.shutdown(LONG).await.is_empty());
     }
 
@@ -470,9 +420,7 @@ mod tests {
         let group = TaskGroup::new();
         group.spawn_named("stuck", std::future::pending());
         assert_eq!(group.shutdown(Duration::ZERO).await, ["stuck"]);
-        let late = group
-            .child("late")
-            .spawn_named("too late", std::future::pending());
+        let late = group.child("late").spawn_named("too late", std::future::pending());
         while !late.is_finished() {
             tokio::task::yield_now().await;
         }

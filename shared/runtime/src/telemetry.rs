@@ -56,10 +56,7 @@ pub fn init(filter: &str, format: LogFormat) -> Result<(), TelemetryError> {
 fn parse(filter: &str) -> Result<EnvFilter, TelemetryError> {
     EnvFilter::builder()
         .parse(filter)
-        .map_err(|error| TelemetryError::Filter {
-            filter: filter.to_owned(),
-            reason: error.to_string(),
-        })
+        .map_err(|error| TelemetryError::Filter { filter: filter.to_owned(), reason: error.to_string() })
 }
 
 const fn wants_json(format: LogFormat, terminal: bool) -> bool {
@@ -94,9 +91,6 @@ mod tests {
     fn a_second_subscriber_is_refused() {
         // Another test of this process may have come first; the second call is refused either way.
         let _ = init("off", LogFormat::Json);
-        assert!(matches!(
-            init("off", LogFormat::Human),
-            Err(TelemetryError::AlreadyInstalled)
-        ));
+        assert!(matches!(init("off", LogFormat::Human), Err(TelemetryError::AlreadyInstalled)));
     }
 }

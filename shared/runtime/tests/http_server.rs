@@ -88,15 +88,7 @@ async fn answer(stage: Stage, request: Request<Incoming>) -> Result<Answer, Infa
             let repeat = path == "/flood";
             let chunk = Bytes::from(vec![b'x'; if repeat { 65_536 } else { 1 }]);
             let report = DropReport(stage.events.clone(), "body dropped");
-            Ok(Response::new(
-                Endless {
-                    chunk,
-                    repeat,
-                    sent: false,
-                    _report: report,
-                }
-                .boxed_unsync(),
-            ))
+            Ok(Response::new(Endless { chunk, repeat, sent: false, _report: report }.boxed_unsync()))
         }
         "/panic" => panic!("this request is cursed"),
         "/peer" => Ok(text(&peer.unwrap().0.to_string())),
@@ -118,10 +110,7 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (events_in, events) = mpsc::channel(64);
-        let stage = Stage {
-            events: events_in,
-            release: Default::default(),
-        };
+        let stage = Stage { events: events_in, release: Default::default() };
         let release = stage.release.clone();
         let service = service_fn(move |request| answer(stage.clone(), request));
         let (group, shutdown) = (TaskGroup::new(), CancellationToken::new());
@@ -130,14 +119,7 @@ impl Server {
         group.spawn_named("server", async move {
             drained_in.send(serving.await).ok();
         });
-        Self {
-            address,
-            events,
-            release,
-            shutdown,
-            group,
-            drained,
-        }
+        Self { address, events, release, shutdown, group, drained }
     }
 
     async fn next_event(&mut self) -> &'static str {
@@ -156,11 +138,8 @@ impl Server {
 
     /// Whole answer to a request on a connection of its own.
     async fn ask(&self, path: &str) -> String {
-        let mut stream = self
-            .send(&format!(
-                "GET {path} HTTP/1.1\r\nhost: t\r\nconnection: close\r\n\r\n"
-            ))
-            .await;
+        let mut stream =
+            self.send(&format!("GET {path} HTTP/1.1\r\nhost: t\r\nconnection: close\r\n\r\n")).await;
         read_to_end(&mut stream).await
     }
 
@@ -171,9 +150,7 @@ impl Server {
 }
 
 async fn within<F: Future>(future: F) -> F::Output {
-    tokio::time::timeout(PATIENCE, future)
-        .await
-        .expect("the test waited in vain")
+    tokio::time::timeout(PATIENCE, future).await.expect("the test waited in vain")
 }
 
 async fn read_to_end(stream: &mut TcpStream) -> String {
@@ -196,10 +173,7 @@ async fn read_until(stream: &mut TcpStream, wanted: &str) -> String {
 
 /// Options under which no limit is reached by accident.
 fn patient() -> HttpServerOptions {
-    HttpServerOptions {
-        drain: PATIENCE,
-        ..HttpServerOptions::default()
-    }
+    HttpServerOptions { drain: PATIENCE, ..HttpServerOptions::default() }
 }
 
 const WAIT: &str = "GET /wait HTTP/1.1\r\nhost: t\r\n\r\n";
@@ -207,18 +181,14 @@ const WAIT: &str = "GET /wait HTTP/1.1\r\nhost: t\r\n\r\n";
 #[tokio::test]
 async fn b100_a_client_that_leaves_while_the_handler_waits_drops_it() {
     let mut server = Server::start(patient()).await;
-    for request in [
-        WAIT,
-        "GET /wait HTTP/1.0\r\n\r\n",
-        "POST /wait HTTP/1.1\r\nhost: t\r\ncontent-length: 2\r\n\r\nhi",
-    ] {
+    for request in
+        [WAIT, "GET /wait HTTP/1.0\r\n\r\n", "POST /wait HTTP/1.1\r\nhost: t\r\ncontent-length: 2\r\n\r\nhi"]
+    {
         for reset in [false, true] {
             let stream = server.send(request).await;
             assert_eq!(server.next_event().await, "handler started");
             if reset {
-                socket2::SockRef::from(&stream)
-                    .set_linger(Some(Duration::ZERO))
-                    .unwrap();
+                socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
             }
             drop(stream);
             assert_eq!(server.next_event().await, "handler dropped");
@@ -263,9 +233,8 @@ async fn http2_client(
     group: &TaskGroup,
 ) -> hyper::client::conn::http2::SendRequest<Full<Bytes>> {
     let io = TokioIo::new(server.connect().await);
-    let (sender, connection) = hyper::client::conn::http2::handshake(InGroup(group.clone()), io)
-        .await
-        .unwrap();
+    let (sender, connection) =
+        hyper::client::conn::http2::handshake(InGroup(group.clone()), io).await.unwrap();
     group.spawn("client", OnError::Log, connection);
     sender
 }
@@ -276,11 +245,7 @@ async fn b100_a_reset_http2_stream_drops_its_handler_and_a_lost_connection_all_o
     let clients = TaskGroup::new();
     let mut sender = http2_client(&server, &clients).await;
     let mut start = |path: &str| {
-        sender.send_request(
-            Request::get(format!("http://t{path}"))
-                .body(Full::<Bytes>::default())
-                .unwrap(),
-        )
+        sender.send_request(Request::get(format!("http://t{path}")).body(Full::<Bytes>::default()).unwrap())
     };
 
     let reset = clients.spawn_named("reset", drop_result(start("/wait")));
@@ -300,11 +265,7 @@ async fn drop_result<F: Future>(future: F) {
 
 #[tokio::test]
 async fn a_head_too_large_or_too_long_is_answered_with_431() {
-    let server = Server::start(HttpServerOptions {
-        max_headers: 20,
-        ..patient()
-    })
-    .await;
+    let server = Server::start(HttpServerOptions { max_headers: 20, ..patient() }).await;
     let large = format!("GET / HTTP/1.1\r\nhost: t\r\nx: {}\r\n\r\n", "y".repeat(70_000));
     let many = format!("GET / HTTP/1.1\r\nhost: t\r\n{}\r\n", "x: y\r\n".repeat(30));
     for request in [large, many] {
@@ -318,19 +279,12 @@ async fn a_head_too_large_or_too_long_is_answered_with_431() {
 #[tokio::test]
 async fn b153_connections_that_never_complete_a_head_are_closed() {
     let short = Duration::from_millis(50);
-    let server = Server::start(HttpServerOptions {
-        header_read_timeout: short,
-        drain_idle: short,
-        ..patient()
-    })
-    .await;
+    let server =
+        Server::start(HttpServerOptions { header_read_timeout: short, drain_idle: short, ..patient() }).await;
     // Nothing; half a head; the beginning of HTTP/2's preface; all of it but no request.
-    for sent in [
-        "",
-        "GET / HTTP/1.1\r\nx",
-        "PRI * HT",
-        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0",
-    ] {
+    for sent in
+        ["", "GET / HTTP/1.1\r\nx", "PRI * HT", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0"]
+    {
         let mut stream = server.send(sent).await;
         let answer = read_to_end(&mut stream).await;
         assert!(!answer.contains("200"), "{answer}");
@@ -340,10 +294,7 @@ async fn b153_connections_that_never_complete_a_head_are_closed() {
 
 #[tokio::test]
 async fn b153_a_client_that_never_reads_its_stream_is_closed() {
-    let options = HttpServerOptions {
-        write_stall_timeout: Duration::from_millis(50),
-        ..patient()
-    };
+    let options = HttpServerOptions { write_stall_timeout: Duration::from_millis(50), ..patient() };
     let mut server = Server::start(options).await;
     let _never_read = server.send("GET /flood HTTP/1.1\r\nhost: t\r\n\r\n").await;
     assert_eq!(server.next_event().await, "body dropped");
@@ -352,27 +303,17 @@ async fn b153_a_client_that_never_reads_its_stream_is_closed() {
 #[tokio::test]
 async fn a_panic_in_a_handler_leaves_the_server_alive() {
     let server = Server::start(patient()).await;
-    assert_eq!(
-        server.ask("/panic").await,
-        "",
-        "the connection ends without an answer"
-    );
+    assert_eq!(server.ask("/panic").await, "", "the connection ends without an answer");
     assert!(server.ask("/").await.ends_with("fine"));
     assert_eq!(server.group.failure(), None);
 }
 
 #[tokio::test]
 async fn connections_beyond_the_limit_wait_for_a_place() {
-    let mut server = Server::start(HttpServerOptions {
-        max_connections: 1,
-        ..patient()
-    })
-    .await;
+    let mut server = Server::start(HttpServerOptions { max_connections: 1, ..patient() }).await;
     let first = server.send(WAIT).await;
     assert_eq!(server.next_event().await, "handler started");
-    let mut second = server
-        .send("GET / HTTP/1.1\r\nhost: t\r\nconnection: close\r\n\r\n")
-        .await;
+    let mut second = server.send("GET / HTTP/1.1\r\nhost: t\r\nconnection: close\r\n\r\n").await;
     assert_eq!(server.group.live(), 2, "the server and one connection");
     drop(first);
     assert_eq!(server.next_event().await, "handler dropped");
@@ -382,9 +323,7 @@ async fn connections_beyond_the_limit_wait_for_a_place() {
 #[tokio::test]
 async fn a_request_knows_its_peer() {
     let server = Server::start(patient()).await;
-    let mut stream = server
-        .send("GET /peer HTTP/1.1\r\nhost: t\r\nconnection: close\r\n\r\n")
-        .await;
+    let mut stream = server.send("GET /peer HTTP/1.1\r\nhost: t\r\nconnection: close\r\n\r\n").await;
     let own = stream.local_addr().unwrap().to_string();
     assert!(read_to_end(&mut stream).await.ends_with(&own));
 }
@@ -399,42 +338,40 @@ async fn b101_what_is_in_flight_at_shutdown_is_answered_and_told_to_close() {
     while TcpStream::connect(server.address).await.is_ok() {}
     server.release.notify_one();
     let answer = read_to_end(&mut waiting).await;
-    assert!(
-        answer.contains("connection: close") && answer.ends_with("waited"),
-        "{answer}"
-    );
+    assert!(answer.contains("connection: close") && answer.ends_with("waited"), "{answer}");
     assert_eq!(server.end().await, Drained { cut: 0 });
 }
 
 #[tokio::test]
 async fn b101_a_request_on_an_idle_connection_at_shutdown_is_answered_not_reset() {
-    let server = Server::start(HttpServerOptions {
-        drain_idle: PATIENCE,
-        ..patient()
-    })
-    .await;
+    let server = Server::start(HttpServerOptions { drain_idle: PATIENCE, ..patient() }).await;
     let mut idle = server.send("GET / HTTP/1.1\r\nhost: t\r\n\r\n").await;
     read_until(&mut idle, "fine").await;
     server.shutdown.cancel();
     while TcpStream::connect(server.address).await.is_ok() {}
-    idle.write_all(b"GET / HTTP/1.1\r\nhost: t\r\n\r\n")
-        .await
-        .unwrap();
+    idle.write_all(b"GET / HTTP/1.1\r\nhost: t\r\n\r\n").await.unwrap();
     let answer = read_to_end(&mut idle).await;
-    assert!(
-        answer.contains("connection: close") && answer.ends_with("fine"),
-        "{answer}"
-    );
+    assert!(answer.contains("connection: close") && answer.ends_with("fine"), "{answer}");
+    assert_eq!(server.end().await, Drained { cut: 0 });
+}
+
+#[tokio::test]
+async fn b101_a_connection_that_the_kernel_had_completed_at_shutdown_is_answered() {
+    use std::io::Write;
+    let server = Server::start(patient()).await;
+    // Without a point to yield at, the server cannot accept before it is told to stop.
+    let mut early = std::net::TcpStream::connect(server.address).unwrap();
+    early.write_all(b"GET / HTTP/1.1\r\nhost: t\r\n\r\n").unwrap();
+    server.shutdown.cancel();
+    early.set_nonblocking(true).unwrap();
+    let answer = read_to_end(&mut TcpStream::from_std(early).unwrap()).await;
+    assert!(answer.contains("connection: close") && answer.ends_with("fine"), "{answer}");
     assert_eq!(server.end().await, Drained { cut: 0 });
 }
 
 #[tokio::test]
 async fn an_idle_connection_does_not_hold_the_shutdown() {
-    let server = Server::start(HttpServerOptions {
-        drain_idle: Duration::ZERO,
-        ..patient()
-    })
-    .await;
+    let server = Server::start(HttpServerOptions { drain_idle: Duration::ZERO, ..patient() }).await;
     let mut idle = server.send("GET / HTTP/1.1\r\nhost: t\r\n\r\n").await;
     read_until(&mut idle, "fine").await;
     let _silent = server.connect().await;
@@ -444,11 +381,7 @@ async fn an_idle_connection_does_not_hold_the_shutdown() {
 
 #[tokio::test]
 async fn a_stream_that_outlives_the_drain_is_cut_and_counted() {
-    let mut server = Server::start(HttpServerOptions {
-        drain: Duration::ZERO,
-        ..patient()
-    })
-    .await;
+    let mut server = Server::start(HttpServerOptions { drain: Duration::ZERO, ..patient() }).await;
     let mut stream = server.send("GET /stream HTTP/1.1\r\nhost: t\r\n\r\n").await;
     read_until(&mut stream, "\r\nx\r\n").await;
     server.shutdown.cancel();
@@ -462,9 +395,7 @@ async fn http2_streams_in_flight_finish_after_shutdown() {
     let mut server = Server::start(patient()).await;
     let clients = TaskGroup::new();
     let mut sender = http2_client(&server, &clients).await;
-    let request = Request::get("http://t/wait")
-        .body(Full::<Bytes>::default())
-        .unwrap();
+    let request = Request::get("http://t/wait").body(Full::<Bytes>::default()).unwrap();
     let asking = sender.send_request(request);
     assert_eq!(server.next_event().await, "handler started");
     server.shutdown.cancel();

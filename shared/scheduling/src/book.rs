@@ -65,10 +65,7 @@ impl Book {
     /// An entry that is not the next in sequence is refused and changes nothing.
     pub fn apply(&mut self, now_ms: u64, entry: &LogEntry) -> Result<(), OutOfSequence> {
         if entry.sequence != self.applied + 1 {
-            return Err(OutOfSequence {
-                applied: self.applied,
-                found: entry.sequence,
-            });
+            return Err(OutOfSequence { applied: self.applied, found: entry.sequence });
         }
         self.applied = entry.sequence;
         match &entry.entry {
@@ -82,11 +79,7 @@ impl Book {
 
     /// A higher attempt replaces the lower one in one step; a repeated or lower one changes nothing (`book rule 4`).
     fn book(&mut self, booked: &Booked) {
-        if self
-            .live
-            .get(&booked.key)
-            .is_some_and(|live| live.attempt >= booked.attempt)
-        {
+        if self.live.get(&booked.key).is_some_and(|live| live.attempt >= booked.attempt) {
             return;
         }
         if let Some(replaced) = self.live.remove(&booked.key) {
@@ -174,17 +167,10 @@ impl Book {
     /// here, count for nothing; they stay, because only their holder ends them (`book rule 10`).
     pub fn set_lives(&mut self, lives: impl IntoIterator<Item = (Row, Life)>) {
         for change in self.rows.set_lives(lives) {
-            let affected: Vec<Live> = self
-                .live
-                .values()
-                .filter(|live| live.slot == change.slot)
-                .cloned()
-                .collect();
+            let affected: Vec<Live> =
+                self.live.values().filter(|live| live.slot == change.slot).cloned().collect();
             for live in affected {
-                match (
-                    rows::counts(change.before, live.life),
-                    rows::counts(change.after, live.life),
-                ) {
+                match (rows::counts(change.before, live.life), rows::counts(change.after, live.life)) {
                     (false, true) => self.add(&live),
                     (true, false) => self.subtract(&live),
                     _ => {}
@@ -197,9 +183,7 @@ impl Book {
     /// The load of a row; all zero for one that the book has not heard of.
     #[must_use]
     pub fn load(&self, row: Row) -> RowLoad {
-        self.rows
-            .find(row)
-            .map_or_else(RowLoad::default, |slot| *self.rows.load(slot))
+        self.rows.find(row).map_or_else(RowLoad::default, |slot| *self.rows.load(slot))
     }
 
     /// The book's own column for `row`, for [`load_at`](Self::load_at) and [`shared_blocks`](Self::shared_blocks).

@@ -68,21 +68,14 @@ pub fn eligible_rows(
     match (eligible.is_empty(), overloaded_row, constraints.pin) {
         (false, ..) => Ok(()),
         (true, Some(row), Some(_)) => Err(Rejection::PinnedOverloaded(row)),
-        (true, Some(_), None) => Err(Rejection::AllOverloaded {
-            overloaded: exclusions.overloaded,
-        }),
+        (true, Some(_), None) => Err(Rejection::AllOverloaded { overloaded: exclusions.overloaded }),
         (true, None, _) => Err(Rejection::NothingEligible(exclusions)),
     }
 }
 
 /// A pin that can never hold is the caller's mistake, not the fleet's.
 fn check_pin(table: &WorkerTable, constraints: &Constraints, pin: Pin) -> Result<(), Rejection> {
-    let impossible = |reason| {
-        Err(Rejection::ImpossiblePin {
-            worker: pin.worker,
-            reason,
-        })
-    };
+    let impossible = |reason| Err(Rejection::ImpossiblePin { worker: pin.worker, reason });
     if table.of_worker(pin.worker).is_empty() {
         return impossible("no worker with this id serves the model");
     }
@@ -93,11 +86,7 @@ fn check_pin(table: &WorkerTable, constraints: &Constraints, pin: Pin) -> Result
     if !table.has_rank(pin.worker, rank) {
         return impossible("it does not have the pinned rank");
     }
-    if constraints
-        .ranks
-        .as_ref()
-        .is_some_and(|ranks| !ranks.contains(&rank.0))
-    {
+    if constraints.ranks.as_ref().is_some_and(|ranks| !ranks.contains(&rank.0)) {
         return impossible("the pinned rank is outside the request's rank bounds");
     }
     Ok(())
@@ -116,18 +105,10 @@ impl Fleet<'_> {
         if constraints.pin.is_some_and(|pin| !pin.matches(info)) {
             return Some(|counts| &mut counts.not_pinned);
         }
-        if constraints
-            .ranks
-            .as_ref()
-            .is_some_and(|ranks| !ranks.contains(&info.row.rank.0))
-        {
+        if constraints.ranks.as_ref().is_some_and(|ranks| !ranks.contains(&info.row.rank.0)) {
             return Some(|counts| &mut counts.rank_bounds);
         }
-        if !constraints
-            .required_taints
-            .iter()
-            .all(|taint| info.has_taint(taint))
-        {
+        if !constraints.required_taints.iter().all(|taint| info.has_taint(taint)) {
             return Some(|counts| &mut counts.missing_taint);
         }
         if info.draining {
@@ -136,8 +117,7 @@ impl Fleet<'_> {
         if constraints.failed.contains(&(worker, info.incarnation)) {
             return Some(|counts| &mut counts.failed_before);
         }
-        self.is_overloaded(index)
-            .then_some(|counts| &mut counts.overloaded)
+        self.is_overloaded(index).then_some(|counts| &mut counts.overloaded)
     }
 
     fn is_overloaded(&self, index: usize) -> bool {
@@ -145,14 +125,11 @@ impl Fleet<'_> {
             return false;
         };
         let load = self.load(index);
-        let over_tokens = self
-            .overload
-            .prefill_tokens
-            .is_some_and(|limit| load.active_prefill_tokens > limit);
+        let over_tokens =
+            self.overload.prefill_tokens.is_some_and(|limit| load.active_prefill_tokens > limit);
         let over_blocks = self.overload.blocks_fraction.is_some_and(|fraction| {
-            let booked = info
-                .total_blocks
-                .is_some_and(|total| exceeds(load.active_blocks(), fraction, total));
+            let booked =
+                info.total_blocks.is_some_and(|total| exceeds(load.active_blocks(), fraction, total));
             let report = self.table.last_report(index);
             booked || report.is_some_and(|report| exceeds(report.blocks_used, fraction, report.blocks_total))
         });
@@ -162,19 +139,13 @@ impl Fleet<'_> {
     /// What is booked on the row at `index`.
     #[must_use]
     pub fn load(&self, index: usize) -> RowLoad {
-        self.columns
-            .get(index)
-            .map_or_else(RowLoad::default, |column| *self.book.load_at(*column))
+        self.columns.get(index).map_or_else(RowLoad::default, |column| *self.book.load_at(*column))
     }
 
     /// Whether the row's active prefill tokens exceed `threshold` × its batch capacity; no, where that is unknown.
     #[must_use]
     pub fn is_busy(&self, index: usize, threshold: f64) -> bool {
-        let capacity = self
-            .table
-            .rows()
-            .get(index)
-            .and_then(|info| info.max_batch_tokens);
+        let capacity = self.table.rows().get(index).and_then(|info| info.max_batch_tokens);
         capacity.is_some_and(|tokens| exceeds(self.load(index).active_prefill_tokens, threshold, tokens))
     }
 }

@@ -43,12 +43,7 @@ pub struct OutcomeRow {
 }
 
 const fn row(http_status: u16, grpc_code: u8, label: &'static str, retryable: bool) -> OutcomeRow {
-    OutcomeRow {
-        http_status,
-        grpc_code,
-        label,
-        retryable,
-    }
+    OutcomeRow { http_status, grpc_code, label, retryable }
 }
 
 impl Outcome {
@@ -123,11 +118,7 @@ impl fmt::Display for Exclusions {
             write!(f, "{separator}{count} {reason}")?;
             separator = ", ";
         }
-        if separator.is_empty() {
-            f.write_str("no worker serves this model now")
-        } else {
-            Ok(())
-        }
+        if separator.is_empty() { f.write_str("no worker serves this model now") } else { Ok(()) }
     }
 }
 
@@ -238,15 +229,8 @@ mod tests {
 
     #[test]
     fn exclusions_are_named_with_their_counts() {
-        let exclusions = Exclusions {
-            draining: 2,
-            missing_taint: 1,
-            ..Exclusions::default()
-        };
+        let exclusions = Exclusions { draining: 2, missing_taint: 1, ..Exclusions::default() };
         assert_eq!(exclusions.to_string(), "1 without a required taint, 2 draining");
-        assert_eq!(
-            Exclusions::default().to_string(),
-            "no worker serves this model now"
-        );
+        assert_eq!(Exclusions::default().to_string(), "no worker serves this model now");
     }
 }

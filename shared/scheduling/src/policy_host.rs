@@ -38,10 +38,7 @@ pub struct PolicyFailure {
 
 impl From<WorkerSelectionPolicyError> for PolicyFailure {
     fn from(error: WorkerSelectionPolicyError) -> Self {
-        Self {
-            label: error.label(),
-            message: error.to_string(),
-        }
+        Self { label: error.label(), message: error.to_string() }
     }
 }
 
@@ -122,10 +119,7 @@ impl PolicyHost {
     /// What the candidates have to carry: the union of what policy and fallback read.
     #[must_use]
     pub fn required_inputs(&self) -> WorkerInputs {
-        let policy = self
-            .policy
-            .as_ref()
-            .map(WorkerSelectionPolicy::required_worker_inputs);
+        let policy = self.policy.as_ref().map(WorkerSelectionPolicy::required_worker_inputs);
         policy.unwrap_or(WorkerInputs::NONE) | self.fallback.required_worker_inputs()
     }
 
@@ -138,11 +132,7 @@ impl PolicyHost {
     /// Ends a quarantine that is over at `now_ms`, so that [`required_inputs`](Self::required_inputs) is true for the
     /// request that comes next.
     pub fn prepare(&mut self, now_ms: u64) {
-        if self.policy.is_none()
-            && self
-                .quarantined_until_ms
-                .is_none_or(|until_ms| until_ms <= now_ms)
-        {
+        if self.policy.is_none() && self.quarantined_until_ms.is_none_or(|until_ms| until_ms <= now_ms) {
             self.rebuild(now_ms);
         }
     }
@@ -166,10 +156,7 @@ impl PolicyHost {
         match outcome {
             Ok(pick) => {
                 self.judge_time(now_ms, spent_ms);
-                Ok(Choice {
-                    pick,
-                    chosen_by: ChosenBy::Policy,
-                })
+                Ok(Choice { pick, chosen_by: ChosenBy::Policy })
             }
             Err(Failed::AllFiltered(error)) => {
                 self.judge_time(now_ms, spent_ms);
@@ -192,22 +179,11 @@ impl PolicyHost {
             return;
         }
         let message = format!("the policy took {spent_ms} ms, its budget is {budget_ms} ms");
-        self.failed(
-            now_ms,
-            PolicyFailure {
-                label: "over_budget",
-                message,
-            },
-        );
+        self.failed(now_ms, PolicyFailure { label: "over_budget", message });
     }
 
     fn failed(&mut self, now_ms: u64, failure: PolicyFailure) {
-        match self
-            .health
-            .failures
-            .iter_mut()
-            .find(|(label, _)| *label == failure.label)
-        {
+        match self.health.failures.iter_mut().find(|(label, _)| *label == failure.label) {
             Some((_, count)) => *count += 1,
             None => self.health.failures.push((failure.label, 1)),
         }
@@ -233,9 +209,7 @@ impl PolicyHost {
     fn rebuild(&mut self, now_ms: u64) {
         self.quarantined_until_ms = None;
         self.health.quarantined = false;
-        let built = catch_unwind(AssertUnwindSafe(|| {
-            build(&*self.factory, &self.config, &self.partition)
-        }));
+        let built = catch_unwind(AssertUnwindSafe(|| build(&*self.factory, &self.config, &self.partition)));
         match built {
             Ok(policy) => self.policy = Some(policy),
             Err(payload) => {
@@ -243,13 +217,7 @@ impl PolicyHost {
                 let message = "the factory panicked".to_owned();
                 // No instance to try again with: wait as if it had failed often enough.
                 self.failures_in_a_row = self.config.quarantine_after_failures;
-                self.failed(
-                    now_ms,
-                    PolicyFailure {
-                        label: "factory_panic",
-                        message,
-                    },
-                );
+                self.failed(now_ms, PolicyFailure { label: "factory_panic", message });
             }
         }
     }
@@ -266,19 +234,12 @@ impl PolicyHost {
             Ok(pick) => pick,
             Err(error) => rows.first().map(first).ok_or(error)?,
         };
-        Ok(Choice {
-            pick,
-            chosen_by: ChosenBy::Fallback(reason),
-        })
+        Ok(Choice { pick, chosen_by: ChosenBy::Fallback(reason) })
     }
 }
 
 fn first(row: &WorkerCandidate) -> Pick {
-    Pick {
-        worker_id: row.worker_id(),
-        dp_rank: row.dp_rank(),
-        cost: 0.0,
-    }
+    Pick { worker_id: row.worker_id(), dp_rank: row.dp_rank(), cost: 0.0 }
 }
 
 enum Failed {
@@ -325,10 +286,7 @@ fn guarded<T>(
 }
 
 fn failure(label: &'static str, message: &str) -> Failed {
-    Failed::Policy(PolicyFailure {
-        label,
-        message: message.to_owned(),
-    })
+    Failed::Policy(PolicyFailure { label, message: message.to_owned() })
 }
 
 /// Drops what a policy left behind, whose drop may panic too. The payload of that panic is leaked: its drop might

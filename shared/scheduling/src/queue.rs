@@ -23,6 +23,8 @@ pub enum Verdict {
     Done,
     /// It stays: all its rows are busy.
     Blocked,
+    /// It stays, and so do all behind it: no row has room.
+    NoRoom,
 }
 
 /// An ordered, bounded set of waiting requests.
@@ -77,12 +79,7 @@ impl FcfsQueue {
     /// A queue for at most `limit` requests.
     #[must_use]
     pub const fn new(limit: usize) -> Self {
-        Self {
-            limit,
-            waiting: VecDeque::new(),
-            constrained: 0,
-            earliest_ms: None,
-        }
+        Self { limit, waiting: VecDeque::new(), constrained: 0, earliest_ms: None }
     }
 
     fn left(&mut self, waiting: &Waiting) {
@@ -96,19 +93,14 @@ impl WaitingQueue for FcfsQueue {
             return Err(Box::new(waiting));
         }
         self.constrained += usize::from(!waiting.request.constraints.is_open());
-        self.earliest_ms = Some(
-            self.earliest_ms
-                .map_or(waiting.deadline_ms, |ms| ms.min(waiting.deadline_ms)),
-        );
+        self.earliest_ms =
+            Some(self.earliest_ms.map_or(waiting.deadline_ms, |ms| ms.min(waiting.deadline_ms)));
         self.waiting.push_back(waiting);
         Ok(())
     }
 
     fn remove(&mut self, key: ReservationKey) -> Option<Waiting> {
-        let position = self
-            .waiting
-            .iter()
-            .position(|waiting| waiting.request.key == key)?;
+        let position = self.waiting.iter().position(|waiting| waiting.request.key == key)?;
         let waiting = self.waiting.remove(position)?;
         self.left(&waiting);
         Some(waiting)
@@ -118,9 +110,8 @@ impl WaitingQueue for FcfsQueue {
         if self.earliest_ms.is_none_or(|deadline_ms| deadline_ms > now_ms) {
             return Vec::new();
         }
-        let (expired, waiting): (VecDeque<_>, _) = std::mem::take(&mut self.waiting)
-            .into_iter()
-            .partition(|waiting| waiting.deadline_ms <= now_ms);
+        let (expired, waiting): (VecDeque<_>, _) =
+            std::mem::take(&mut self.waiting).into_iter().partition(|waiting| waiting.deadline_ms <= now_ms);
         self.waiting = waiting;
         self.earliest_ms = self.waiting.iter().map(|waiting| waiting.deadline_ms).min();
         expired.iter().for_each(|waiting| self.left(waiting));
@@ -142,11 +133,21 @@ impl WaitingQueue for FcfsQueue {
         while position < self.waiting.len() && !(open_blocked && unseen_constrained == 0) {
             let open = self.waiting[position].request.constraints.is_open();
             unseen_constrained -= usize::from(!open);
-            if (open && open_blocked) || verdict(&self.waiting[position]) == Verdict::Blocked {
-                open_blocked |= open;
+            if open && open_blocked {
                 position += 1;
-            } else if let Some(waiting) = self.waiting.remove(position) {
-                self.left(&waiting);
+                continue;
+            }
+            match verdict(&self.waiting[position]) {
+                Verdict::NoRoom => return,
+                Verdict::Blocked => {
+                    open_blocked |= open;
+                    position += 1;
+                }
+                Verdict::Done => {
+                    if let Some(waiting) = self.waiting.remove(position) {
+                        self.left(&waiting);
+                    }
+                }
             }
         }
     }

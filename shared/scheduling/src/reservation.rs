@@ -8,8 +8,9 @@ use switchtower_ids::ReservationKey;
 /// The permit was acquired before the request was submitted, so releasing cannot fail for want of queue space
 /// (`book rule 22`).
 pub trait ReleasePermit: Send {
-    /// The request under `key` is over, whether it still waits or is booked.
-    fn release(self: Box<Self>, key: ReservationKey);
+    /// The request under `key` is over, whether it still waits or is booked. `by_caller` tells a caller's own release
+    /// from the loss of its holder.
+    fn release(self: Box<Self>, key: ReservationKey, by_caller: bool);
 }
 
 /// Ownership of a request's place, from before it is submitted until it is over: dropping it while the request waits
@@ -25,10 +26,7 @@ pub struct ReservationGuard {
 impl ReservationGuard {
     /// The guard of the request that will be submitted under `key`.
     pub fn new(key: ReservationKey, permit: Box<dyn ReleasePermit>) -> Self {
-        Self {
-            key,
-            permit: Some(permit),
-        }
+        Self { key, permit: Some(permit) }
     }
 
     /// The reservation's key.
@@ -36,13 +34,22 @@ impl ReservationGuard {
     pub const fn key(&self) -> ReservationKey {
         self.key
     }
+
+    /// Releases because the caller asked for it.
+    pub fn free(mut self) {
+        self.release(true);
+    }
+
+    fn release(&mut self, by_caller: bool) {
+        if let Some(permit) = self.permit.take() {
+            permit.release(self.key, by_caller);
+        }
+    }
 }
 
 impl Drop for ReservationGuard {
     fn drop(&mut self) {
-        if let Some(permit) = self.permit.take() {
-            permit.release(self.key);
-        }
+        self.release(false);
     }
 }
 
@@ -58,28 +65,27 @@ mod tests {
     use std::sync::mpsc;
     use switchtower_ids::ReplicaId;
 
-    struct Channel(mpsc::Sender<ReservationKey>);
+    struct Channel(mpsc::Sender<(ReservationKey, bool)>);
 
     impl ReleasePermit for Channel {
-        fn release(self: Box<Self>, key: ReservationKey) {
-            self.0.send(key).unwrap();
+        fn release(self: Box<Self>, key: ReservationKey, by_caller: bool) {
+            self.0.send((key, by_caller)).unwrap();
         }
     }
 
     #[test]
     fn invariant_1_a_guard_releases_once_by_drop_also_while_unwinding() {
         let (sender, released) = mpsc::channel();
-        let key = ReservationKey {
-            holder: ReplicaId(1),
-            counter: 7,
-        };
+        let key = ReservationKey { holder: ReplicaId(1), counter: 7 };
         drop(ReservationGuard::new(key, Box::new(Channel(sender.clone()))));
-        assert_eq!(released.try_iter().collect::<Vec<_>>(), [key]);
+        assert_eq!(released.try_iter().collect::<Vec<_>>(), [(key, false)]);
+        ReservationGuard::new(key, Box::new(Channel(sender.clone()))).free();
+        assert_eq!(released.try_iter().collect::<Vec<_>>(), [(key, true)]);
         let unwound = std::panic::catch_unwind(|| {
             let _guard = ReservationGuard::new(key, Box::new(Channel(sender.clone())));
             panic!("as a handler might");
         });
         assert!(unwound.is_err());
-        assert_eq!(released.try_iter().collect::<Vec<_>>(), [key]);
+        assert_eq!(released.try_iter().collect::<Vec<_>>(), [(key, false)]);
     }
 }

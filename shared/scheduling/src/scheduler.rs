@@ -46,7 +46,18 @@ pub struct Scheduler {
     inhibitions: Inhibitions,
     candidates: Candidates,
     eligible: Vec<usize>,
+    news: News,
     closed: bool,
+}
+
+/// What happened since waiters were last offered their turn: only that can let one of them go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum News {
+    None,
+    /// A row may have room.
+    Capacity,
+    /// Rows came, went or changed: a waiter may have nowhere to go any more.
+    Fleet,
 }
 
 impl Scheduler {
@@ -65,6 +76,7 @@ impl Scheduler {
             inhibitions: Inhibitions::default(),
             candidates: Candidates::new(&config),
             eligible: Vec::new(),
+            news: News::None,
             closed: false,
             config,
         }
@@ -73,20 +85,17 @@ impl Scheduler {
     /// Replaces the rows. Waiters may be able to go, or have nowhere to go: call [`dispatch`](Self::dispatch) after it.
     pub fn set_rows(&mut self, rows: Vec<RowInfo>) {
         self.table = WorkerTable::replace(rows, &self.table);
-        self.book
-            .set_lives(self.table.rows().iter().map(|info| (info.row, info.life())));
+        self.book.set_lives(self.table.rows().iter().map(|info| (info.row, info.life())));
         let rows = self.table.rows().iter();
         self.columns = rows.filter_map(|info| self.book.column(info.row)).collect();
-        debug_assert_eq!(
-            self.columns.len(),
-            self.table.rows().len(),
-            "every known row has a column"
-        );
+        self.news = News::Fleet;
+        debug_assert_eq!(self.columns.len(), self.table.rows().len(), "every known row has a column");
     }
 
     /// Takes in a worker's report of one rank.
     pub fn report(&mut self, row: Row, incarnation: Incarnation, report: RowReport) {
         self.table.report(row, incarnation, report);
+        self.news = self.news.max(News::Capacity);
     }
 
     /// Keeps requests from this life of a worker until `until_ms`, as long as other rows are eligible.
@@ -112,11 +121,10 @@ impl Scheduler {
         }
         let deadline_ms = self.deadline_ms(&request);
         if deadline_ms <= now_ms {
-            return Err(Rejection::DeadlineExceeded {
-                waited_ms: now_ms.saturating_sub(request.arrival_ms),
-            });
+            return Err(Rejection::DeadlineExceeded { waited_ms: now_ms.saturating_sub(request.arrival_ms) });
         }
         self.check_alias(&request)?;
+        self.give_up_prefill(now_ms, request.key);
         if !self.queue.must_wait(&request)
             && let Some(selection) = self.try_book(now_ms, &request, index)?
         {
@@ -124,16 +132,20 @@ impl Scheduler {
         }
         let (waiting, limit) = (self.queue.len(), self.config.queue_limit_requests);
         let queued = self.queue.push(Waiting { request, deadline_ms });
-        queued
-            .map(|()| None)
-            .map_err(|_| Rejection::QueueFull { waiting, limit })
+        queued.map(|()| None).map_err(|_| Rejection::QueueFull { waiting, limit })
+    }
+
+    /// A request that is sent again failed where it is booked: nothing is prefilled there any more. It must not wait for
+    /// room while it takes up room itself, or retries could wait for one another for ever.
+    fn give_up_prefill(&mut self, now_ms: u64, key: ReservationKey) {
+        if let Some(attempt) = self.book.attempt(key) {
+            self.prefill_complete(now_ms, key, attempt);
+        }
     }
 
     fn deadline_ms(&self, request: &Request) -> u64 {
         let longest = request.arrival_ms.saturating_add(self.config.queue_wait_ms_max);
-        request
-            .deadline_ms
-            .map_or(longest, |deadline_ms| deadline_ms.min(longest))
+        request.deadline_ms.map_or(longest, |deadline_ms| deadline_ms.min(longest))
     }
 
     fn check_alias(&self, request: &Request) -> Result<(), Rejection> {
@@ -167,23 +179,25 @@ impl Scheduler {
     pub fn dispatch(&mut self, now_ms: u64, index: &PrefixIndex, answers: &mut Vec<Answer>) {
         for waiting in self.queue.expire(now_ms) {
             let waited_ms = now_ms.saturating_sub(waiting.request.arrival_ms);
-            answers.push(Answer {
-                key: waiting.request.key,
-                result: Err(Rejection::DeadlineExceeded { waited_ms }),
-            });
+            let result = Err(Rejection::DeadlineExceeded { waited_ms });
+            answers.push(Answer { key: waiting.request.key, result });
         }
-        if self.queue.is_empty() {
+        if self.inhibitions.expire(now_ms) {
+            self.news = self.news.max(News::Capacity);
+        }
+        let news = std::mem::replace(&mut self.news, News::None);
+        if self.queue.is_empty() || news == News::None {
             return;
         }
         let mut queue = std::mem::replace(&mut self.queue, Box::new(FcfsQueue::new(0)));
         queue.offer(&mut |waiting| {
+            if news == News::Capacity && !self.has_room() {
+                return Verdict::NoRoom;
+            }
             let Some(result) = self.try_book(now_ms, &waiting.request, index).transpose() else {
                 return Verdict::Blocked;
             };
-            answers.push(Answer {
-                key: waiting.request.key,
-                result,
-            });
+            answers.push(Answer { key: waiting.request.key, result });
             Verdict::Done
         });
         self.queue = queue;
@@ -192,7 +206,8 @@ impl Scheduler {
     /// When [`dispatch`](Self::dispatch) has to be called at the latest.
     #[must_use]
     pub fn next_deadline_ms(&self) -> Option<u64> {
-        self.queue.next_deadline_ms()
+        let queue = self.queue.next_deadline_ms()?;
+        Some(self.inhibitions.next_end_ms().map_or(queue, |end_ms| end_ms.min(queue)))
     }
 
     /// `None` if all eligible rows are busy.
@@ -219,23 +234,26 @@ impl Scheduler {
             overload: OverloadThresholds::from(&*self.config),
         };
         eligible_rows(fleet, constraints, &mut self.eligible)?;
-        self.inhibitions
-            .narrow(now_ms, self.table.rows(), &mut self.eligible);
+        self.inhibitions.narrow(now_ms, self.table.rows(), &mut self.eligible);
         Ok(())
     }
 
     fn all_busy(&self) -> bool {
-        let Some(threshold) = self.config.queue_threshold else {
-            return false;
-        };
-        let overload = OverloadThresholds::default();
-        let fleet = Fleet {
-            table: &self.table,
-            columns: &self.columns,
-            book: &self.book,
-            overload,
-        };
+        let Some(threshold) = self.config.queue_threshold else { return false };
+        let fleet = self.fleet();
         self.eligible.iter().all(|index| fleet.is_busy(*index, threshold))
+    }
+
+    /// Whether any row at all could take a request.
+    fn has_room(&self) -> bool {
+        let Some(threshold) = self.config.queue_threshold else { return true };
+        let fleet = self.fleet();
+        (0..self.table.rows().len()).any(|index| !fleet.is_busy(index, threshold))
+    }
+
+    fn fleet(&self) -> Fleet<'_> {
+        let overload = OverloadThresholds::from(&*self.config);
+        Fleet { table: &self.table, columns: &self.columns, book: &self.book, overload }
     }
 
     /// Scores the eligible rows and picks one of them.
@@ -249,20 +267,11 @@ impl Scheduler {
         let kept = kept_blocks(&request.blocks);
         let context = candidates::context(request, self.block_size);
         let inputs = self.policy.required_inputs();
-        let fleet = candidates::Fleet {
-            table: &self.table,
-            columns: &self.columns,
-            book: &self.book,
-            index,
-        };
+        let fleet = candidates::Fleet { table: &self.table, columns: &self.columns, book: &self.book, index };
         self.candidates.build(
             inputs,
             fleet,
-            &candidates::Asked {
-                request,
-                context: &context,
-                kept: &kept,
-            },
+            &candidates::Asked { request, context: &context, kept: &kept },
             &self.eligible,
         );
         let choice = self.policy.choose(now_ms, &context, &mut self.candidates.rows);
@@ -272,26 +281,19 @@ impl Scheduler {
 
     fn all_filtered(&self) -> Rejection {
         let policy_filter = u32::try_from(self.eligible.len()).unwrap_or(u32::MAX);
-        Rejection::NothingEligible(crate::Exclusions {
-            policy_filter,
-            ..crate::Exclusions::default()
-        })
+        Rejection::NothingEligible(crate::Exclusions { policy_filter, ..crate::Exclusions::default() })
     }
 
     fn describe(&self, now_ms: u64, request: &Request, choice: Choice) -> Result<Selection, Rejection> {
         let row = Row::new(choice.pick.worker_id, choice.pick.dp_rank);
-        let position = self
-            .table
-            .find(row)
-            .filter(|position| self.eligible.contains(position));
+        let position = self.table.find(row).filter(|position| self.eligible.contains(position));
         // The host picked among rows of the table, so this does not happen; booking a foreign row would be worse.
         let Some(position) = position else {
             return Err(self.all_filtered());
         };
         let info = &self.table.rows()[position];
         let (overlap, cached_tokens) =
-            self.candidates
-                .overlap_of(info.slot, request.prompt_tokens, self.block_size);
+            self.candidates.overlap_of(info.slot, request.prompt_tokens, self.block_size);
         Ok(Selection {
             key: request.key,
             attempt: self.book.attempt(request.key).unwrap_or(0) + 1,
@@ -336,6 +338,7 @@ impl Scheduler {
     /// The prompt of this attempt is prefilled: capacity became free, call [`dispatch`](Self::dispatch).
     pub fn prefill_complete(&mut self, now_ms: u64, key: ReservationKey, attempt: u32) {
         self.write(now_ms, Entry::PrefillComplete { key, attempt });
+        self.news = self.news.max(News::Capacity);
     }
 
     /// The output occupies `total_blocks` blocks by now.
@@ -347,6 +350,7 @@ impl Scheduler {
     pub fn release(&mut self, now_ms: u64, key: ReservationKey, by_caller: bool) {
         if self.book.attempt(key).is_some() {
             self.write(now_ms, Entry::Released { key, by_caller });
+            self.news = self.news.max(News::Capacity);
         }
         // A request that failed on one worker can wait for another while its first attempt is still booked.
         self.queue.remove(key);
@@ -356,10 +360,9 @@ impl Scheduler {
     pub fn close(&mut self, answers: &mut Vec<Answer>) {
         self.closed = true;
         let waiters = self.queue.drain().into_iter();
-        answers.extend(waiters.map(|waiting| Answer {
-            key: waiting.request.key,
-            result: Err(Rejection::ShuttingDown),
-        }));
+        answers.extend(
+            waiters.map(|waiting| Answer { key: waiting.request.key, result: Err(Rejection::ShuttingDown) }),
+        );
     }
 
     /// Every row with its load, in order.
@@ -382,8 +385,7 @@ impl Scheduler {
     ) -> Vec<(Row, TierBlocks)> {
         self.candidates.query(index, blocks);
         let rows = self.table.rows().iter();
-        rows.map(|info| (info.row, self.candidates.tiers(info.slot)))
-            .collect()
+        rows.map(|info| (info.row, self.candidates.tiers(info.slot))).collect()
     }
 
     /// The live reservation that a caller knows under this alias, with its fingerprint.

@@ -24,24 +24,16 @@ pub(crate) fn info(worker: u64, rank: u32) -> RowInfo {
 pub(crate) fn tainted(worker: u64, taints: &[&str]) -> RowInfo {
     let mut taints: Vec<String> = taints.iter().map(ToString::to_string).collect();
     taints.sort();
-    RowInfo {
-        taints: taints.into(),
-        ..info(worker, 0)
-    }
+    RowInfo { taints: taints.into(), ..info(worker, 0) }
 }
 
 pub(crate) fn key(counter: u64) -> ReservationKey {
-    ReservationKey {
-        holder: ReplicaId(1),
-        counter,
-    }
+    ReservationKey { holder: ReplicaId(1), counter }
 }
 
 /// Sequence hashes of a prompt whose blocks nobody else has.
 pub(crate) fn prompt(seed: u64, blocks: u64) -> Arc<[SequenceHash]> {
-    (0..blocks)
-        .map(|block| SequenceHash(seed * 1_000_000 + block + 1))
-        .collect()
+    (0..blocks).map(|block| SequenceHash(seed * 1_000_000 + block + 1)).collect()
 }
 
 /// A request of `blocks` full blocks of 16 tokens, arrived at 0, without constraints.
@@ -62,8 +54,5 @@ pub(crate) fn request(counter: u64, blocks: u64) -> Request {
 
 /// The same request with constraints.
 pub(crate) fn constrained(counter: u64, constraints: Constraints) -> Request {
-    Request {
-        constraints,
-        ..request(counter, 4)
-    }
+    Request { constraints, ..request(counter, 4) }
 }

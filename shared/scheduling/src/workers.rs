@@ -31,18 +31,13 @@ impl RowInfo {
     /// The worker's life, as the book orders them.
     #[must_use]
     pub const fn life(&self) -> Life {
-        Life {
-            incarnation: self.incarnation,
-            revision: self.revision,
-        }
+        Life { incarnation: self.incarnation, revision: self.revision }
     }
 
     /// Whether the worker has `taint`.
     #[must_use]
     pub fn has_taint(&self, taint: &str) -> bool {
-        self.taints
-            .binary_search_by(|own| own.as_str().cmp(taint))
-            .is_ok()
+        self.taints.binary_search_by(|own| own.as_str().cmp(taint)).is_ok()
     }
 }
 
@@ -127,11 +122,7 @@ mod tests {
     fn rows_are_sorted_and_found() {
         let table = WorkerTable::replace(vec![info(2, 1), info(1, 0), info(2, 0)], &WorkerTable::default());
         assert_eq!(
-            table
-                .rows()
-                .iter()
-                .map(|info| info.row.to_string())
-                .collect::<Vec<_>>(),
+            table.rows().iter().map(|info| info.row.to_string()).collect::<Vec<_>>(),
             ["1/0", "2/0", "2/1"]
         );
         assert_eq!(table.of_worker(WorkerId(2)).len(), 2);
@@ -142,22 +133,14 @@ mod tests {
     #[test]
     fn reports_belong_to_a_life() {
         let mut table = WorkerTable::replace(vec![info(1, 0)], &WorkerTable::default());
-        let report = RowReport {
-            blocks_used: 1,
-            blocks_total: 2,
-        };
+        let report = RowReport { blocks_used: 1, blocks_total: 2 };
         table.report(Row::new(1, 0), Incarnation(99), report);
         assert_eq!(table.last_report(0), None);
         table.report(Row::new(1, 0), Incarnation(1), report);
         let same = WorkerTable::replace(vec![info(1, 0)], &table);
         assert_eq!(same.last_report(0), Some(report));
-        let restarted = WorkerTable::replace(
-            vec![RowInfo {
-                incarnation: Incarnation(5),
-                ..info(1, 0)
-            }],
-            &table,
-        );
+        let restarted =
+            WorkerTable::replace(vec![RowInfo { incarnation: Incarnation(5), ..info(1, 0) }], &table);
         assert_eq!(restarted.last_report(0), None);
     }
 }

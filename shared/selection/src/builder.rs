@@ -64,13 +64,7 @@ impl SelectionServiceBuilder {
     #[must_use]
     pub fn new(config: KvRouterConfig) -> Self {
         let options = SelectionOptions::default();
-        Self {
-            config,
-            factory: None,
-            catalogue: Catalogue::built_in(),
-            runtime: None,
-            options,
-        }
+        Self { config, factory: None, catalogue: Catalogue::built_in(), runtime: None, options }
     }
 
     /// Serves with the policies that `factory` builds, whatever policy the settings name.
@@ -119,10 +113,7 @@ impl SelectionServiceBuilder {
             Some(factory) => factory,
             None => self.catalogue.get(&self.config.policy)?,
         };
-        let runtime = self
-            .runtime
-            .take()
-            .unwrap_or_else(|| DistributedRuntime::in_memory("embedded"));
+        let runtime = self.runtime.take().unwrap_or_else(|| DistributedRuntime::in_memory("embedded"));
         if self.config.seed == 0 {
             self.config.seed = seed_of(runtime.replica());
         }
@@ -139,10 +130,7 @@ impl SelectionServiceBuilder {
         let stop = CancellationToken::new();
         let tasks = runtime.tasks().child_with_token("selection", stop.clone());
         let clock = ServiceClock::start();
-        let keys = KeySource {
-            holder: ReplicaId(runtime.replica()),
-            next: AtomicU64::new(0),
-        };
+        let keys = KeySource { holder: ReplicaId(runtime.replica()), next: AtomicU64::new(0) };
         let factory = PartitionFactory {
             config: Arc::new(self.config),
             factory: policies.factory,
@@ -157,12 +145,7 @@ impl SelectionServiceBuilder {
         let (view, views) = watch::channel(RegistryView::default());
         let follower = Follower::new(factory, Arc::clone(runtime.bus()), ingest.clone(), view);
         tasks.spawn("registry", OnError::ShutDown, follower.run(subscriptions, stop));
-        SelectionService::new(Parts {
-            views,
-            ingest,
-            options: self.options,
-            tasks,
-        })
+        SelectionService::new(Parts { views, ingest, options: self.options, tasks })
     }
 }
 

@@ -20,9 +20,7 @@ impl ServiceClock {
     pub(crate) fn at_ms(self, ms: u64) -> Instant {
         // A deadline beyond what an `Instant` can hold is as good as none: look again in a day.
         let day = std::time::Duration::from_secs(86_400);
-        self.0
-            .checked_add(std::time::Duration::from_millis(ms))
-            .unwrap_or_else(|| Instant::now() + day)
+        self.0.checked_add(std::time::Duration::from_millis(ms)).unwrap_or_else(|| Instant::now() + day)
     }
 }
 

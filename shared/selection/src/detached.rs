@@ -47,11 +47,7 @@ impl Detached {
         reservation: Reservation,
         fingerprint: u64,
     ) -> Option<Reservation> {
-        let held = Held {
-            reservation,
-            fingerprint,
-            used: Instant::now(),
-        };
+        let held = Held { reservation, fingerprint, used: Instant::now() };
         self.0.lock().insert(id, held).map(|before| before.reservation)
     }
 
@@ -72,12 +68,8 @@ impl Detached {
 
     /// Ends reservations that nobody has called for `lease`, without a tombstone (`book rule 3`).
     pub(crate) fn end_idle(&self, lease: Duration) {
-        let idle: Vec<Held> = self
-            .0
-            .lock()
-            .extract_if(|_, held| held.used.elapsed() >= lease)
-            .map(|(_, held)| held)
-            .collect();
+        let idle: Vec<Held> =
+            self.0.lock().extract_if(|_, held| held.used.elapsed() >= lease).map(|(_, held)| held).collect();
         drop(idle);
     }
 }

@@ -24,20 +24,8 @@ pub struct PartitionLoads {
 
 impl PartitionLoads {
     pub(crate) fn new(partition: &Partition, state: SchedulerState) -> Self {
-        let SchedulerState {
-            rows,
-            reservations,
-            waiting,
-            policy_health,
-        } = state;
+        let SchedulerState { rows, reservations, waiting, policy_health } = state;
         let (id, index) = (partition.id.clone(), partition.index.stats());
-        Self {
-            partition: id,
-            rows,
-            reservations,
-            waiting,
-            policy_health,
-            index,
-        }
+        Self { partition: id, rows, reservations, waiting, policy_health, index }
     }
 }

@@ -33,28 +33,12 @@ impl IngestMetrics {
     pub(crate) fn register(&self, registry: &mut Registry) {
         let mut add =
             |name, help, family: &Family<Reason, Counter>| registry.register(name, help, family.clone());
-        add(
-            "switchtower_kv_events_dropped",
-            "KV events that were not offered to the index",
-            &self.dropped,
-        );
-        add(
-            "switchtower_kv_events_refused",
-            "KV events that the index refused",
-            &self.refused,
-        );
-        add(
-            "switchtower_kv_repairs",
-            "Requests for parts of KV event logs, by answer",
-            &self.repairs,
-        );
+        add("switchtower_kv_events_dropped", "KV events that were not offered to the index", &self.dropped);
+        add("switchtower_kv_events_refused", "KV events that the index refused", &self.refused);
+        add("switchtower_kv_repairs", "Requests for parts of KV event logs, by answer", &self.repairs);
         let applied = "KV events offered to the index, in order";
         registry.register("switchtower_kv_events_applied", applied, self.applied.clone());
-        registry.register(
-            "switchtower_kv_gaps",
-            "Gaps seen in KV event logs",
-            self.gaps.clone(),
-        );
+        registry.register("switchtower_kv_gaps", "Gaps seen in KV event logs", self.gaps.clone());
     }
 
     pub(crate) fn applied(&self, events: usize) {
@@ -66,17 +50,11 @@ impl IngestMetrics {
     }
 
     pub(crate) fn dropped(&self, reason: &'static str, events: usize) {
-        self.dropped
-            .get_or_create(&Reason { reason })
-            .inc_by(events as u64);
+        self.dropped.get_or_create(&Reason { reason }).inc_by(events as u64);
     }
 
     pub(crate) fn refused(&self, reason: RefusalReason) {
-        self.refused
-            .get_or_create(&Reason {
-                reason: reason.label(),
-            })
-            .inc();
+        self.refused.get_or_create(&Reason { reason: reason.label() }).inc();
     }
 
     pub(crate) fn repair(&self, answer: Option<&RangeAnswer>) {
@@ -130,13 +108,7 @@ impl DecisionMetrics {
                     ChosenBy::Policy => "policy",
                     ChosenBy::Fallback(reason) => reason,
                 };
-                self.selections
-                    .get_or_create(&Chosen {
-                        model,
-                        stage,
-                        chosen_by,
-                    })
-                    .inc();
+                self.selections.get_or_create(&Chosen { model, stage, chosen_by }).inc();
             }
             Err(rejection) => {
                 let outcome = rejection.outcome().row().label;

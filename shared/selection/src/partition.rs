@@ -24,10 +24,7 @@ pub(crate) struct KeySource {
 
 impl KeySource {
     pub(crate) fn next(&self) -> ReservationKey {
-        ReservationKey {
-            holder: self.holder,
-            counter: self.next.fetch_add(1, Ordering::Relaxed) + 1,
-        }
+        ReservationKey { holder: self.holder, counter: self.next.fetch_add(1, Ordering::Relaxed) + 1 }
     }
 }
 
@@ -52,9 +49,7 @@ impl std::fmt::Debug for Partition {
 impl Partition {
     /// Chooses without booking.
     pub(crate) async fn select(&self, request: &SelectionRequest) -> Result<Selection, Rejection> {
-        self.scheduler
-            .preview(self.scheduling_request(request, self.keys.next()))
-            .await
+        self.scheduler.preview(self.scheduling_request(request, self.keys.next())).await
     }
 
     /// Chooses and books. Dropping the future leaves the queue, or releases what was booked.
@@ -78,9 +73,7 @@ impl Partition {
 
     fn scheduling_request(&self, request: &SelectionRequest, key: ReservationKey) -> Request {
         let arrival_ms = self.clock.now_ms();
-        let wait_ms = request
-            .deadline
-            .map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+        let wait_ms = request.deadline.map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
         let alias = request.reservation_id.as_ref();
         Request {
             key,
@@ -90,10 +83,7 @@ impl Partition {
             constraints: request.constraints.clone(),
             priority: request.priority,
             session: request.session.clone(),
-            alias: alias.map(|id| Alias {
-                id: Arc::clone(id),
-                fingerprint: request.fingerprint(),
-            }),
+            alias: alias.map(|id| Alias { id: Arc::clone(id), fingerprint: request.fingerprint() }),
             arrival_ms,
             deadline_ms: wait_ms.map(|wait_ms| arrival_ms.saturating_add(wait_ms)),
         }

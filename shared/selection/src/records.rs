@@ -125,10 +125,7 @@ impl WorkerRecord {
             serde_json::from_slice(json).map_err(|error| RecordError::Parse(error.to_string()))?;
         record.validate()?;
         if key != record.key() {
-            return Err(RecordError::Key {
-                key: key.to_owned(),
-                worker: record.worker_id,
-            });
+            return Err(RecordError::Key { key: key.to_owned(), worker: record.worker_id });
         }
         Ok(record)
     }
@@ -138,15 +135,7 @@ impl WorkerRecord {
             return Err(RecordError::Version(self.version));
         }
         let field = |holds, field, value: &dyn ToString, rule| {
-            if holds {
-                Ok(())
-            } else {
-                Err(RecordError::Field {
-                    field,
-                    value: value.to_string(),
-                    rule,
-                })
-            }
+            if holds { Ok(()) } else { Err(RecordError::Field { field, value: value.to_string(), rule }) }
         };
         field(
             self.endpoint.starts_with("http://"),
@@ -155,12 +144,7 @@ impl WorkerRecord {
             "a URL that begins with http://",
         )?;
         field(!self.model.is_empty(), "model", &self.model, "the model's name")?;
-        field(
-            (1..=RANKS_MAX).contains(&self.ranks),
-            "ranks",
-            &self.ranks,
-            "from 1 to 1024",
-        )?;
+        field((1..=RANKS_MAX).contains(&self.ranks), "ranks", &self.ranks, "from 1 to 1024")?;
         field(self.block_size > 0, "block_size", &self.block_size, "at least 1")
     }
 }
@@ -175,37 +159,19 @@ mod tests {
     #[test]
     fn a_minimal_record_gets_defaults_and_unknown_fields_are_ignored() {
         let record = WorkerRecord::parse("workers/7", MINIMAL.as_bytes()).unwrap();
-        assert_eq!(
-            (record.ranks, record.routing_group.as_str(), record.draining),
-            (1, "default", false)
-        );
-        assert_eq!(
-            WorkerRecord::parse("workers/7", &record.to_json().unwrap()),
-            Ok(record)
-        );
+        assert_eq!((record.ranks, record.routing_group.as_str(), record.draining), (1, "default", false));
+        assert_eq!(WorkerRecord::parse("workers/7", &record.to_json().unwrap()), Ok(record));
     }
 
     #[test]
     fn contradictions_are_refused_by_field() {
         let broken =
             |from: &str, to: &str| WorkerRecord::parse("workers/7", MINIMAL.replace(from, to).as_bytes());
-        assert!(matches!(
-            broken("\"version\":1", "\"version\":2"),
-            Err(RecordError::Version(2))
-        ));
-        assert!(matches!(
-            broken("http://", "ftp://"),
-            Err(RecordError::Field {
-                field: "endpoint",
-                ..
-            })
-        ));
+        assert!(matches!(broken("\"version\":1", "\"version\":2"), Err(RecordError::Version(2))));
+        assert!(matches!(broken("http://", "ftp://"), Err(RecordError::Field { field: "endpoint", .. })));
         assert!(matches!(
             broken("size\":16", "size\":0"),
-            Err(RecordError::Field {
-                field: "block_size",
-                ..
-            })
+            Err(RecordError::Field { field: "block_size", .. })
         ));
         assert!(matches!(broken("id\":7", "id\":8"), Err(RecordError::Key { .. })));
         assert!(matches!(broken("{", ""), Err(RecordError::Parse(_))));

@@ -70,22 +70,9 @@ impl SelectionRequest {
     /// Tells a repeated request from another one under the same id (`book rule 3`).
     pub(crate) fn fingerprint(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
-        (
-            &self.tokens,
-            &self.lora_name,
-            &self.cache_salt,
-            &self.session,
-            self.stage,
-        )
-            .hash(&mut hasher);
-        let Constraints {
-            allowed_workers,
-            pin,
-            ranks,
-            required_taints,
-            preferred_taints,
-            ..
-        } = &self.constraints;
+        (&self.tokens, &self.lora_name, &self.cache_salt, &self.session, self.stage).hash(&mut hasher);
+        let Constraints { allowed_workers, pin, ranks, required_taints, preferred_taints, .. } =
+            &self.constraints;
         let pin = pin.map(|pin| (pin.worker, pin.rank));
         (allowed_workers, pin, ranks, required_taints, preferred_taints).hash(&mut hasher);
         hasher.finish()

@@ -47,15 +47,7 @@ impl Reservation {
         selection: Selection,
     ) -> Self {
         let prefill = Prefill::Running;
-        Self {
-            guard,
-            partition,
-            request,
-            selection,
-            prefill,
-            output_blocks: 0,
-            told_blocks: 0,
-        }
+        Self { guard, partition, request, selection, prefill, output_blocks: 0, told_blocks: 0 }
     }
 
     /// Where the request is booked.
@@ -107,9 +99,7 @@ impl Reservation {
     pub async fn retry_elsewhere(&mut self, failure: WorkerFailure) -> Result<&Selection, Rejection> {
         let (worker, incarnation) = (self.selection.row.worker, self.selection.incarnation);
         if failure == WorkerFailure::Connect {
-            self.partition
-                .scheduler
-                .inhibit(worker, incarnation, self.partition.inhibition);
+            self.partition.scheduler.inhibit(worker, incarnation, self.partition.inhibition);
         }
         self.request.constraints.failed.push((worker, incarnation));
         self.selection = self.partition.scheduler.submit(self.request.clone()).await?;

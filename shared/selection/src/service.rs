@@ -81,10 +81,7 @@ impl SelectionService {
             decisions: DecisionMetrics::default(),
             fleet: FleetMetrics::default(),
         };
-        Self {
-            handle,
-            tasks: parts.tasks,
-        }
+        Self { handle, tasks: parts.tasks }
     }
 
     /// What callers share.
@@ -113,12 +110,7 @@ impl SelectionService {
 
 impl SelectionHandle {
     fn partitions(&self) -> Vec<Arc<Partition>> {
-        self.views
-            .borrow()
-            .partitions
-            .values()
-            .map(|view| Arc::clone(&view.partition))
-            .collect()
+        self.views.borrow().partitions.values().map(|view| Arc::clone(&view.partition)).collect()
     }
 
     fn partition(&self, id: &PartitionId) -> Result<Arc<Partition>, Rejection> {
@@ -149,10 +141,8 @@ impl SelectionHandle {
             }
         };
         let reserved = partition.reserve(&request).await;
-        let decision = reserved
-            .as_ref()
-            .map(|reservation| reservation.selection().clone())
-            .map_err(Clone::clone);
+        let decision =
+            reserved.as_ref().map(|reservation| reservation.selection().clone()).map_err(Clone::clone);
         self.decisions.count(Some(&partition.id), &decision);
         reserved
     }
@@ -166,19 +156,13 @@ impl SelectionHandle {
         &self,
         mut request: SelectionRequest,
     ) -> Result<DetachedReservation, Rejection> {
-        let id = request
-            .reservation_id
-            .clone()
-            .unwrap_or_else(|| Uuid::now_v7().to_string().into());
+        let id = request.reservation_id.clone().unwrap_or_else(|| Uuid::now_v7().to_string().into());
         request.reservation_id = Some(Arc::clone(&id));
         let fingerprint = request.fingerprint();
         match self.detached.find(&id, fingerprint) {
             Existing::None => {}
             Existing::Same(selection) => {
-                return Ok(DetachedReservation {
-                    id,
-                    selection: *selection,
-                });
+                return Ok(DetachedReservation { id, selection: *selection });
             }
             Existing::Other => return Err(Rejection::IdConflict(id.to_string())),
         }
@@ -197,8 +181,7 @@ impl SelectionHandle {
     /// The output of a detached reservation occupies `total_blocks` blocks. `false` if there is none such here.
     #[must_use]
     pub fn output_block(&self, id: &str, total_blocks: u64) -> bool {
-        self.detached
-            .with(id, |reservation| reservation.output_block(total_blocks))
+        self.detached.with(id, |reservation| reservation.output_block(total_blocks))
     }
 
     /// Frees a detached reservation.
@@ -242,12 +225,7 @@ impl SelectionHandle {
     /// What is served now, from the tables that route (design invariant 7).
     #[must_use]
     pub fn models(&self) -> Vec<ModelStatus> {
-        self.views
-            .borrow()
-            .partitions
-            .values()
-            .map(ModelStatus::from)
-            .collect()
+        self.views.borrow().partitions.values().map(ModelStatus::from).collect()
     }
 
     /// Worker records that do not take part, and why.
@@ -271,12 +249,8 @@ impl SelectionHandle {
     /// Waits until `holds` of what is served; `false` if the service ends before.
     pub async fn wait_for_models(&self, mut holds: impl FnMut(&[ModelStatus]) -> bool) -> bool {
         let mut views = self.views.clone();
-        let models = |view: &RegistryView| {
-            view.partitions
-                .values()
-                .map(ModelStatus::from)
-                .collect::<Vec<_>>()
-        };
+        let models =
+            |view: &RegistryView| view.partitions.values().map(ModelStatus::from).collect::<Vec<_>>();
         views.wait_for(|view| holds(&models(view))).await.is_ok()
     }
 

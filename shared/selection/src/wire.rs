@@ -87,10 +87,7 @@ pub struct WireError {
 /// Never for the types of this module; the serializer's own error otherwise.
 pub fn encode<T: Serialize>(message: &T) -> Result<bytes::Bytes, WireError> {
     let json = serde_json::to_vec(message);
-    json.map(bytes::Bytes::from).map_err(|source| WireError {
-        kind: kind::<T>(),
-        source,
-    })
+    json.map(bytes::Bytes::from).map_err(|source| WireError { kind: kind::<T>(), source })
 }
 
 /// Reads a message.
@@ -98,10 +95,7 @@ pub fn encode<T: Serialize>(message: &T) -> Result<bytes::Bytes, WireError> {
 /// # Errors
 /// Says what does not parse.
 pub fn decode<T: DeserializeOwned>(payload: &[u8]) -> Result<T, WireError> {
-    serde_json::from_slice(payload).map_err(|source| WireError {
-        kind: kind::<T>(),
-        source,
-    })
+    serde_json::from_slice(payload).map_err(|source| WireError { kind: kind::<T>(), source })
 }
 
 fn kind<T>() -> &'static str {
@@ -116,14 +110,8 @@ mod tests {
 
     #[test]
     fn messages_survive_the_way_and_garbage_is_named() {
-        let request = RangeRequest {
-            rank: Rank(3),
-            from: 0,
-        };
-        assert_eq!(
-            decode::<RangeRequest>(&encode(&request).unwrap()).unwrap(),
-            request
-        );
+        let request = RangeRequest { rank: Rank(3), from: 0 };
+        assert_eq!(decode::<RangeRequest>(&encode(&request).unwrap()).unwrap(), request);
         for garbage in [&b""[..], b"{", b"\xff\xfe", b"[]", b"{\"row\":1}"] {
             let error = decode::<EventBatch>(garbage).unwrap_err().to_string();
             assert!(error.starts_with("not a valid EventBatch"), "{error}");

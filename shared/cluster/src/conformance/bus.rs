@@ -12,15 +12,11 @@ const LONG: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_millis(50);
 
 async fn next(subscription: &mut Subscription) -> Message {
-    within("a message", subscription.next())
-        .await
-        .expect("the subscription ended")
+    within("a message", subscription.next()).await.expect("the subscription ended")
 }
 
 async fn publish(bus: &dyn EventBus, subject: &str, payload: &str) {
-    bus.publish(subject, Bytes::copy_from_slice(payload.as_bytes()))
-        .await
-        .unwrap();
+    bus.publish(subject, Bytes::copy_from_slice(payload.as_bytes())).await.unwrap();
 }
 
 async fn ask(
@@ -29,11 +25,8 @@ async fn ask(
     payload: &'static str,
     deadline: Duration,
 ) -> Result<Bytes, BusError> {
-    within(
-        "the end of a request",
-        bus.request(subject, Bytes::from_static(payload.as_bytes()), deadline),
-    )
-    .await
+    within("the end of a request", bus.request(subject, Bytes::from_static(payload.as_bytes()), deadline))
+        .await
 }
 
 /// Two clusters on one bus, with names as alike as can be, never hear each other.
@@ -56,18 +49,12 @@ pub async fn rule_04_clusters_never_hear_each_other(factory: &dyn BusFactory) {
     for (subscription, name) in subscriptions.iter_mut().zip(names) {
         for subject in ["a.subject", "end"] {
             let message = next(subscription).await;
-            assert_eq!(
-                (message.subject.as_str(), message.payload.as_ref()),
-                (subject, name.as_bytes())
-            );
+            assert_eq!((message.subject.as_str(), message.payload.as_ref()), (subject, name.as_bytes()));
         }
         assert!(subscription.try_next().is_none());
     }
     let alone = factory.connect("b4-alone").await;
-    assert!(matches!(
-        ask(alone.port(), "a.subject", "", LONG).await,
-        Err(BusError::NoResponders { .. })
-    ));
+    assert!(matches!(ask(alone.port(), "a.subject", "", LONG).await, Err(BusError::NoResponders { .. })));
 }
 
 /// What is published after `subscribe` returned arrives, from another connection and from the same.
@@ -83,10 +70,7 @@ pub async fn rule_11_a_subscription_is_in_force_when_it_returns(factory: &dyn Bu
         assert_eq!(next(&mut subscription).await.payload, "from another");
         publish(one.port(), &subject, "from itself").await;
         let message = next(&mut subscription).await;
-        assert_eq!(
-            (message.subject, message.payload.as_ref()),
-            (subject, b"from itself".as_slice())
-        );
+        assert_eq!((message.subject, message.payload.as_ref()), (subject, b"from itself".as_slice()));
         assert!(message.reply.is_none());
     }
 }
@@ -115,10 +99,7 @@ pub async fn rule_12_every_matching_subscription_gets_every_message(factory: &dy
         // Two publishers have no order between them (rule 3).
         heard.sort_unstable();
         assert_eq!(heard, ["kv.7", "kv.7.0", "kv.8", "last"]);
-        assert_eq!(
-            (subscription.try_next().is_none(), subscription.lagged()),
-            (true, 0)
-        );
+        assert_eq!((subscription.try_next().is_none(), subscription.lagged()), (true, 0));
     }
 }
 
@@ -153,10 +134,7 @@ pub async fn rule_14_the_first_answer_ends_a_request(factory: &dyn BusFactory) {
     let mut questions = answerer.port().subscribe("ask.>").await.unwrap();
     let answering = async {
         let question = next(&mut questions).await;
-        assert_eq!(
-            (question.subject.as_str(), question.payload.as_ref()),
-            ("ask.me", b"what?".as_slice())
-        );
+        assert_eq!((question.subject.as_str(), question.payload.as_ref()), ("ask.me", b"what?".as_slice()));
         question.respond(Bytes::from_static(b"this")).await.unwrap();
         // A second answer changes nothing and is no error.
         question.respond(Bytes::from_static(b"that")).await.unwrap();
@@ -170,37 +148,20 @@ pub async fn rule_14_the_first_answer_ends_a_request(factory: &dyn BusFactory) {
 /// # Panics
 /// Where the contract is broken.
 pub async fn rule_14_a_request_without_answer_ends_typed(factory: &dyn BusFactory) {
-    let (asker, silent) = (
-        factory.connect("b14-none").await,
-        factory.connect("b14-none").await,
-    );
+    let (asker, silent) = (factory.connect("b14-none").await, factory.connect("b14-none").await);
     let nobody = ask(asker.port(), "ask", "", LONG).await;
-    assert_eq!(
-        nobody,
-        Err(BusError::NoResponders {
-            subject: "ask".to_owned()
-        })
-    );
+    assert_eq!(nobody, Err(BusError::NoResponders { subject: "ask".to_owned() }));
 
     let mut questions = silent.port().subscribe("ask").await.unwrap();
     let late = ask(asker.port(), "ask", "", SHORT).await;
-    assert_eq!(
-        late,
-        Err(BusError::Deadline {
-            subject: "ask".to_owned(),
-            deadline_ms: SHORT.as_millis()
-        })
-    );
+    assert_eq!(late, Err(BusError::Deadline { subject: "ask".to_owned(), deadline_ms: SHORT.as_millis() }));
     // An answer past the deadline is no error for the one who gives it.
     next(&mut questions).await.respond(Bytes::new()).await.unwrap();
 
     drop(questions);
     // The bus may learn of the unsubscription a moment later.
     within("the subscription to be gone", async {
-        while !matches!(
-            ask(asker.port(), "ask", "", SHORT).await,
-            Err(BusError::NoResponders { .. })
-        ) {}
+        while !matches!(ask(asker.port(), "ask", "", SHORT).await, Err(BusError::NoResponders { .. })) {}
     })
     .await;
 
@@ -208,12 +169,7 @@ pub async fn rule_14_a_request_without_answer_ends_typed(factory: &dyn BusFactor
     let mut notes = asker.port().subscribe("note").await.unwrap();
     publish(silent.port(), "note", "").await;
     let refused = next(&mut notes).await.respond(Bytes::new()).await;
-    assert_eq!(
-        refused,
-        Err(BusError::NoReplyExpected {
-            subject: "note".to_owned()
-        })
-    );
+    assert_eq!(refused, Err(BusError::NoReplyExpected { subject: "note".to_owned() }));
 }
 
 /// What cannot be sent is refused by name, and the connection's other traffic does not notice.
@@ -228,27 +184,17 @@ pub async fn rule_15_what_cannot_be_sent_is_refused(factory: &dyn BusFactory) {
         let published = bus.publish(subject, Bytes::new()).await;
         let asked = ask(bus, subject, "", LONG).await;
         for error in [published.err(), asked.err()] {
-            assert!(
-                matches!(error, Some(BusError::InvalidSubject { .. })),
-                "{subject:?}: {error:?}"
-            );
+            assert!(matches!(error, Some(BusError::InvalidSubject { .. })), "{subject:?}: {error:?}");
         }
     }
     for pattern in ["", "*", "a.*.b", ">.a", "a>"] {
         assert!(
-            matches!(
-                bus.subscribe(pattern).await.err(),
-                Some(BusError::InvalidSubject { .. })
-            ),
+            matches!(bus.subscribe(pattern).await.err(), Some(BusError::InvalidSubject { .. })),
             "{pattern:?}"
         );
     }
     let limit = bus.max_payload();
-    let too_large = BusError::TooLarge {
-        subject: "s".to_owned(),
-        bytes: limit + 1,
-        limit,
-    };
+    let too_large = BusError::TooLarge { subject: "s".to_owned(), bytes: limit + 1, limit };
     let payload = Bytes::from(vec![7; limit + 1]);
     assert_eq!(bus.publish("s", payload.clone()).await, Err(too_large.clone()));
     assert_eq!(bus.request("s", payload.clone(), LONG).await, Err(too_large));
@@ -257,10 +203,7 @@ pub async fn rule_15_what_cannot_be_sent_is_refused(factory: &dyn BusFactory) {
     assert_eq!(next(&mut subscription).await.payload.len(), limit);
     let answering = async {
         let question = next(&mut subscription).await;
-        assert!(matches!(
-            question.respond(payload.clone()).await,
-            Err(BusError::TooLarge { .. })
-        ));
+        assert!(matches!(question.respond(payload.clone()).await, Err(BusError::TooLarge { .. })));
         question.respond(payload.slice(1..)).await.unwrap();
     };
     let (answer, ()) = tokio::join!(ask(bus, "s", "", LONG), answering);
@@ -276,9 +219,7 @@ pub async fn rule_16_while_cut_calls_fail_and_subscriptions_resume(factory: &dyn
     let mut subscription = cut.port().subscribe("s").await.unwrap();
     cut.cut().await;
     let failed = [
-        within("publish", cut.port().publish("s", Bytes::new()))
-            .await
-            .err(),
+        within("publish", cut.port().publish("s", Bytes::new())).await.err(),
         within("subscribe", cut.port().subscribe("t")).await.err(),
         ask(cut.port(), "s", "", LONG).await.err(),
     ];

@@ -28,10 +28,7 @@ pub async fn rule_01_a_watch_begins_with_the_state_and_misses_nothing(factory: &
     assert!(discovery.delete("workers/1").await.unwrap());
     let last = put(discovery, "workers/3", "d").await;
     follower.until(|seen| seen.revision >= last).await;
-    assert_eq!(
-        follower.contents(),
-        [("workers/2", b"c".as_slice()), ("workers/3", b"d")]
-    );
+    assert_eq!(follower.contents(), [("workers/2", b"c".as_slice()), ("workers/3", b"d")]);
     assert_eq!(follower.resyncs, 1, "nothing went wrong, so nothing starts over");
 }
 
@@ -80,10 +77,7 @@ pub async fn rule_01_after_a_cut_the_watch_resumes_with_all_that_was_missed(fact
     follower.until(|seen| seen.has("last", "after")).await;
     let expected = by_key(other.port().list("").await.unwrap());
     assert_eq!(follower.entries, expected);
-    assert!(
-        expected["reborn"].create_revision > born,
-        "a key put again is another one"
-    );
+    assert!(expected["reborn"].create_revision > born, "a key put again is another one");
     assert!(!expected.contains_key("gone"));
 }
 
@@ -100,14 +94,8 @@ pub async fn rule_01_a_compaction_ends_in_one_resync(factory: &dyn DiscoveryFact
     follower.until(|seen| seen.has("b", "2")).await;
     put(connection.port(), "c", "3").await;
     follower.until(|seen| seen.has("c", "3")).await;
-    assert_eq!(
-        follower.contents(),
-        [("a", b"1".as_slice()), ("b", b"2"), ("c", b"3")]
-    );
-    assert_eq!(
-        follower.resyncs, 2,
-        "one resync at the start and one for the compaction"
-    );
+    assert_eq!(follower.contents(), [("a", b"1".as_slice()), ("b", b"2"), ("c", b"3")]);
+    assert_eq!(follower.resyncs, 2, "one resync at the start and one for the compaction");
 }
 
 /// Two clusters on one store, with names as alike as can be, never see each other.
@@ -127,10 +115,7 @@ pub async fn rule_04_clusters_never_see_each_other(factory: &dyn DiscoveryFactor
         let follower = Follower::start(connection.port(), "").await;
         assert_eq!(follower.contents(), [("a/key", format!("of {name}").as_bytes())]);
         assert_eq!(connection.port().list("").await.unwrap().entries.len(), 1);
-        assert!(
-            connection.port().delete("a/key").await.unwrap(),
-            "it was still there"
-        );
+        assert!(connection.port().delete("a/key").await.unwrap(), "it was still there");
     }
 }
 
@@ -151,10 +136,7 @@ pub async fn rule_07_revisions_rise_and_tell_lives_apart(factory: &dyn Discovery
     );
     assert_eq!(discovery.list("").await.unwrap().entries, [entry]);
 
-    assert_eq!(
-        (discovery.delete("k").await, discovery.delete("k").await),
-        (Ok(true), Ok(false))
-    );
+    assert_eq!((discovery.delete("k").await, discovery.delete("k").await), (Ok(true), Ok(false)));
     assert_eq!(discovery.get("k").await, Ok(None));
     let third = put(discovery, "k", "3").await;
     let entry = discovery.get("k").await.unwrap().unwrap();
@@ -170,30 +152,13 @@ pub async fn rule_07_revisions_rise_and_tell_lives_apart(factory: &dyn Discovery
 pub async fn rule_08_lists_are_sorted_and_prefixes_are_bytes(factory: &dyn DiscoveryFactory) {
     let connection = factory.connect("r8").await;
     let discovery = connection.port();
-    for key in [
-        "workers/2",
-        "workers/10",
-        "workers/1",
-        "workers",
-        "models/a",
-        "zz",
-    ] {
+    for key in ["workers/2", "workers/10", "workers/1", "workers", "models/a", "zz"] {
         put(discovery, key, "").await;
     }
-    assert_eq!(
-        keys(discovery, "workers/").await,
-        ["workers/1", "workers/10", "workers/2"]
-    );
+    assert_eq!(keys(discovery, "workers/").await, ["workers/1", "workers/10", "workers/2"]);
     assert_eq!(keys(discovery, "workers/1").await, ["workers/1", "workers/10"]);
     assert_eq!(keys(discovery, "none/").await, Vec::<String>::new());
-    let all = [
-        "models/a",
-        "workers",
-        "workers/1",
-        "workers/10",
-        "workers/2",
-        "zz",
-    ];
+    let all = ["models/a", "workers", "workers/1", "workers/10", "workers/2", "zz"];
     assert_eq!(keys(discovery, "").await, all);
     let follower = Follower::start(discovery, "workers/1").await;
     assert_eq!(follower.contents().len(), 2);
@@ -213,40 +178,19 @@ pub async fn rule_09_what_cannot_be_stored_is_refused(factory: &dyn DiscoveryFac
             discovery.delete(key).await.err(),
         ];
         for error in refused {
-            assert!(
-                matches!(error, Some(DiscoveryError::InvalidKey { .. })),
-                "{key:?}: {error:?}"
-            );
+            assert!(matches!(error, Some(DiscoveryError::InvalidKey { .. })), "{key:?}: {error:?}");
         }
     }
     assert!(discovery.list("/").await.is_err() && discovery.watch("/").await.is_err());
-    let refused = discovery
-        .put("k", Bytes::from(vec![0; MAX_VALUE_BYTES + 1]), None)
-        .await;
+    let refused = discovery.put("k", Bytes::from(vec![0; MAX_VALUE_BYTES + 1]), None).await;
     let (bytes, limit) = (MAX_VALUE_BYTES + 1, MAX_VALUE_BYTES);
-    assert_eq!(
-        refused,
-        Err(DiscoveryError::ValueTooLarge {
-            key: "k".to_owned(),
-            bytes,
-            limit
-        })
-    );
-    assert_eq!(
-        discovery.grant(Duration::ZERO).await.err(),
-        Some(DiscoveryError::InvalidTtl { ttl_ms: 0 })
-    );
+    assert_eq!(refused, Err(DiscoveryError::ValueTooLarge { key: "k".to_owned(), bytes, limit }));
+    assert_eq!(discovery.grant(Duration::ZERO).await.err(), Some(DiscoveryError::InvalidTtl { ttl_ms: 0 }));
     assert_eq!(keys(discovery, "").await, Vec::<String>::new());
 
     let longest = "k".repeat(MAX_KEY_BYTES);
-    discovery
-        .put(&longest, Bytes::from(vec![7; MAX_VALUE_BYTES]), None)
-        .await
-        .unwrap();
-    assert_eq!(
-        discovery.get(&longest).await.unwrap().unwrap().value.len(),
-        MAX_VALUE_BYTES
-    );
+    discovery.put(&longest, Bytes::from(vec![7; MAX_VALUE_BYTES]), None).await.unwrap();
+    assert_eq!(discovery.get(&longest).await.unwrap().unwrap().value.len(), MAX_VALUE_BYTES);
 }
 
 /// While the store cannot be reached calls fail and leases live on; afterwards all is as before.
@@ -267,10 +211,7 @@ pub async fn rule_10_while_cut_calls_fail_and_nothing_is_lost(factory: &dyn Disc
         within("watch", cut.port().watch("")).await.err(),
     ];
     for error in failed {
-        assert!(
-            matches!(error, Some(DiscoveryError::Unavailable { .. })),
-            "{error:?}"
-        );
+        assert!(matches!(error, Some(DiscoveryError::Unavailable { .. })), "{error:?}");
     }
     assert_eq!(keys(other.port(), "").await, ["mine"]);
     cut.restore().await;

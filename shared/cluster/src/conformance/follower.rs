@@ -20,21 +20,14 @@ pub(super) struct Follower {
 impl Follower {
     pub(super) async fn start(discovery: &dyn Discovery, prefix: &str) -> Self {
         let watch = discovery.watch(prefix).await.unwrap();
-        let mut follower = Self {
-            watch,
-            entries: BTreeMap::new(),
-            revision: Revision(0),
-            resyncs: 0,
-        };
+        let mut follower = Self { watch, entries: BTreeMap::new(), revision: Revision(0), resyncs: 0 };
         follower.step().await;
         assert_eq!(follower.resyncs, 1, "a watch begins with a resync");
         follower
     }
 
     async fn step(&mut self) {
-        let event = within("an event of the watch", self.watch.next())
-            .await
-            .expect("the watch ended");
+        let event = within("an event of the watch", self.watch.next()).await.expect("the watch ended");
         match event {
             WatchEvent::Resync(snapshot) => {
                 assert!(snapshot.revision >= self.revision, "a resync went back in time");
@@ -50,20 +43,13 @@ impl Follower {
                 // Keys of one lease may go in one change of the store, so here equal revisions are in order.
                 assert!(revision >= self.revision, "a deletion came late");
                 self.revision = revision;
-                assert!(
-                    self.entries.remove(&key).is_some(),
-                    "`{key}` was deleted but not there"
-                );
+                assert!(self.entries.remove(&key).is_some(), "`{key}` was deleted but not there");
             }
         }
     }
 
     fn advance(&mut self, revision: Revision) {
-        assert!(
-            revision > self.revision,
-            "revision {revision} came after {}",
-            self.revision
-        );
+        assert!(revision > self.revision, "revision {revision} came after {}", self.revision);
         self.revision = revision;
     }
 
@@ -79,33 +65,20 @@ impl Follower {
 
     /// The contents by keys and values.
     pub(super) fn contents(&self) -> Vec<(&str, &[u8])> {
-        self.entries
-            .values()
-            .map(|entry| (entry.key.as_str(), entry.value.as_ref()))
-            .collect()
+        self.entries.values().map(|entry| (entry.key.as_str(), entry.value.as_ref())).collect()
     }
 }
 
 pub(super) fn by_key(snapshot: Snapshot) -> BTreeMap<String, Entry> {
-    snapshot
-        .entries
-        .into_iter()
-        .map(|entry| (entry.key.clone(), entry))
-        .collect()
+    snapshot.entries.into_iter().map(|entry| (entry.key.clone(), entry)).collect()
 }
 
 pub(super) async fn put(discovery: &dyn Discovery, key: &str, value: &str) -> Revision {
-    discovery
-        .put(key, Bytes::copy_from_slice(value.as_bytes()), None)
-        .await
-        .unwrap()
+    discovery.put(key, Bytes::copy_from_slice(value.as_bytes()), None).await.unwrap()
 }
 
 pub(super) async fn put_leased(discovery: &dyn Discovery, key: &str, value: &str, lease: &Lease) -> Revision {
-    discovery
-        .put(key, Bytes::copy_from_slice(value.as_bytes()), Some(lease))
-        .await
-        .unwrap()
+    discovery.put(key, Bytes::copy_from_slice(value.as_bytes()), Some(lease)).await.unwrap()
 }
 
 pub(super) async fn keys(discovery: &dyn Discovery, prefix: &str) -> Vec<String> {

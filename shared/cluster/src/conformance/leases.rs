@@ -22,11 +22,8 @@ pub async fn rule_02_a_lost_lease_is_got_back_with_its_keys(factory: &dyn Discov
     let born = follower.entries["workers/1"].create_revision;
 
     owner.lose_leases().await;
-    let came_back = |seen: &Follower| {
-        seen.entries
-            .get("workers/1")
-            .is_some_and(|entry| entry.create_revision > born)
-    };
+    let came_back =
+        |seen: &Follower| seen.entries.get("workers/1").is_some_and(|entry| entry.create_revision > born);
     follower.until(came_back).await;
     assert_eq!(follower.contents(), [("workers/1", b"new".as_slice())]);
 
@@ -59,10 +56,7 @@ pub async fn rule_02_a_connection_that_was_away_puts_its_keys_again(factory: &dy
 /// # Panics
 /// Where the contract is broken.
 pub async fn rule_02_a_lease_that_comes_back_leaves_a_later_life_alone(factory: &dyn DiscoveryFactory) {
-    let (former, later) = (
-        factory.connect("r2-later").await,
-        factory.connect("r2-later").await,
-    );
+    let (former, later) = (factory.connect("r2-later").await, factory.connect("r2-later").await);
     let former_lease = former.port().grant(TTL).await.unwrap();
     put_leased(former.port(), "workers/1", "former", &former_lease).await;
     put_leased(former.port(), "workers/2", "former", &former_lease).await;
@@ -76,9 +70,7 @@ pub async fn rule_02_a_lease_that_comes_back_leaves_a_later_life_alone(factory: 
     assert!(follower.has("workers/1", "later"));
     // Nor does it take it along when it ends.
     former_lease.revoke().await.unwrap();
-    follower
-        .until(|seen| !seen.entries.contains_key("workers/2"))
-        .await;
+    follower.until(|seen| !seen.entries.contains_key("workers/2")).await;
     assert_eq!(keys(later.port(), "").await, ["workers/1"]);
 }
 
@@ -89,10 +81,7 @@ pub async fn rule_02_a_lease_that_comes_back_leaves_a_later_life_alone(factory: 
 pub async fn rule_06_the_end_of_a_lease_takes_its_keys_and_no_others(factory: &dyn DiscoveryFactory) {
     let connection = factory.connect("r6").await;
     let discovery = connection.port();
-    let (dropped, revoked) = (
-        discovery.grant(TTL).await.unwrap(),
-        discovery.grant(TTL).await.unwrap(),
-    );
+    let (dropped, revoked) = (discovery.grant(TTL).await.unwrap(), discovery.grant(TTL).await.unwrap());
     put_leased(discovery, "of/dropped", "", &dropped).await;
     put_leased(discovery, "of/revoked", "", &revoked).await;
     put_leased(discovery, "moved/to-revoked", "", &dropped).await;
@@ -102,19 +91,10 @@ pub async fn rule_06_the_end_of_a_lease_takes_its_keys_and_no_others(factory: &d
     let mut follower = Follower::start(discovery, "").await;
 
     drop(dropped);
-    follower
-        .until(|seen| !seen.entries.contains_key("of/dropped"))
-        .await;
-    assert_eq!(
-        keys(discovery, "").await,
-        ["moved/to-none", "moved/to-revoked", "of/revoked"]
-    );
+    follower.until(|seen| !seen.entries.contains_key("of/dropped")).await;
+    assert_eq!(keys(discovery, "").await, ["moved/to-none", "moved/to-revoked", "of/revoked"]);
     revoked.revoke().await.unwrap();
-    assert_eq!(
-        keys(discovery, "").await,
-        ["moved/to-none"],
-        "revoke returns when the keys are gone"
-    );
+    assert_eq!(keys(discovery, "").await, ["moved/to-none"], "revoke returns when the keys are gone");
     connection.lose_leases().await;
     assert_eq!(keys(discovery, "").await, ["moved/to-none"]);
 }
@@ -124,10 +104,7 @@ pub async fn rule_06_the_end_of_a_lease_takes_its_keys_and_no_others(factory: &d
 /// # Panics
 /// Where the contract is broken.
 pub async fn rule_06_a_lease_is_good_only_where_it_was_granted(factory: &dyn DiscoveryFactory) {
-    let (one, two) = (
-        factory.connect("r6-foreign").await,
-        factory.connect("r6-foreign").await,
-    );
+    let (one, two) = (factory.connect("r6-foreign").await, factory.connect("r6-foreign").await);
     let lease = one.port().grant(TTL).await.unwrap();
     let refused = two.port().put("k", Bytes::new(), Some(&lease)).await;
     assert_eq!(refused, Err(DiscoveryError::UnknownLease { lease: lease.id() }));
@@ -139,10 +116,7 @@ pub async fn rule_06_a_lease_is_good_only_where_it_was_granted(factory: &dyn Dis
 /// # Panics
 /// Where the contract is broken.
 pub async fn rule_10_a_lease_dropped_while_cut_stays_gone(factory: &dyn DiscoveryFactory) {
-    let (cut, other) = (
-        factory.connect("r10-drop").await,
-        factory.connect("r10-drop").await,
-    );
+    let (cut, other) = (factory.connect("r10-drop").await, factory.connect("r10-drop").await);
     let lease = cut.port().grant(TTL).await.unwrap();
     put_leased(cut.port(), "mine", "1", &lease).await;
     let mut follower = Follower::start(other.port(), "").await;

@@ -80,21 +80,12 @@ impl MemoryBus {
         let mut state = self.state.lock();
         state.next_id += 1;
         let id = state.next_id;
-        let connection = ConnectionState {
-            cluster: cluster.clone(),
-            reachable: true,
-            subscriptions: Vec::new(),
-        };
+        let connection =
+            ConnectionState { cluster: cluster.clone(), reachable: true, subscriptions: Vec::new() };
         state.connections.insert(id, connection);
         drop(state);
         let cluster = cluster.clone();
-        MemoryEventBus {
-            connection: Arc::new(Connection {
-                id,
-                cluster,
-                state: Arc::clone(&self.state),
-            }),
-        }
+        MemoryEventBus { connection: Arc::new(Connection { id, cluster, state: Arc::clone(&self.state) }) }
     }
 
     /// From now on, messages meet these fates, drawn from `seed`; what an earlier setting held back is delivered.
@@ -114,13 +105,7 @@ impl MemoryEventBus {
     /// Cuts or restores the connection. While cut, calls fail with `Unavailable` and subscriptions miss what is
     /// published; afterwards they go on.
     pub fn set_reachable(&self, reachable: bool) {
-        if let Some(connection) = self
-            .connection
-            .state
-            .lock()
-            .connections
-            .get_mut(&self.connection.id)
-        {
+        if let Some(connection) = self.connection.state.lock().connections.get_mut(&self.connection.id) {
             connection.reachable = reachable;
         }
     }
@@ -129,12 +114,7 @@ impl MemoryEventBus {
         check_subject(subject)?;
         check_size(subject, &payload)?;
         let (cluster, subject) = (self.connection.cluster.clone(), subject.to_owned());
-        Ok(Publication {
-            cluster,
-            subject,
-            payload,
-            question: None,
-        })
+        Ok(Publication { cluster, subject, payload, question: None })
     }
 }
 
@@ -172,9 +152,7 @@ impl EventBus for MemoryEventBus {
             let mut state = self.connection.state.lock();
             state.check_reachable(self.connection.id, "send a request")?;
             if !state.is_heard(&publication) {
-                return Err(BusError::NoResponders {
-                    subject: subject.to_owned(),
-                });
+                return Err(BusError::NoResponders { subject: subject.to_owned() });
             }
             state.ask(publication);
         }
@@ -186,12 +164,10 @@ impl EventBus for MemoryEventBus {
                 Err(_) => std::future::pending().await,
             }
         };
-        tokio::time::timeout(deadline, waiting)
-            .await
-            .map_err(|_| BusError::Deadline {
-                subject: subject.to_owned(),
-                deadline_ms: deadline.as_millis(),
-            })
+        tokio::time::timeout(deadline, waiting).await.map_err(|_| BusError::Deadline {
+            subject: subject.to_owned(),
+            deadline_ms: deadline.as_millis(),
+        })
     }
 
     fn max_payload(&self) -> usize {
@@ -210,10 +186,7 @@ struct MemoryResponder {
 impl Responder for MemoryResponder {
     async fn respond(&self, payload: Bytes) -> Result<(), BusError> {
         check_size(&self.subject, &payload)?;
-        self.question
-            .state
-            .lock()
-            .check_reachable(self.connection, "answer a request")?;
+        self.question.state.lock().check_reachable(self.connection, "answer a request")?;
         if let Some(asker) = self.question.asker.lock().take() {
             // An asker that gave up is no error.
             let _ = asker.send(payload);
@@ -224,17 +197,10 @@ impl Responder for MemoryResponder {
 
 impl State {
     fn check_reachable(&self, connection: u64, operation: &'static str) -> Result<(), BusError> {
-        if self
-            .connections
-            .get(&connection)
-            .is_some_and(|connection| connection.reachable)
-        {
+        if self.connections.get(&connection).is_some_and(|connection| connection.reachable) {
             return Ok(());
         }
-        Err(BusError::Unavailable {
-            operation,
-            reason: "the connection is cut".to_owned(),
-        })
+        Err(BusError::Unavailable { operation, reason: "the connection is cut".to_owned() })
     }
 
     fn publish(&mut self, publication: Publication) {
@@ -290,15 +256,11 @@ impl State {
     }
 
     fn is_heard(&self, publication: &Publication) -> bool {
-        self.connections
-            .values()
-            .filter(|connection| connection.hears(publication))
-            .any(|connection| {
-                let mut subscriptions = connection.subscriptions.iter();
-                subscriptions.any(|(pattern, inbox)| {
-                    !inbox.is_gone() && subject_matches(pattern, &publication.subject)
-                })
-            })
+        self.connections.values().filter(|connection| connection.hears(publication)).any(|connection| {
+            let mut subscriptions = connection.subscriptions.iter();
+            subscriptions
+                .any(|(pattern, inbox)| !inbox.is_gone() && subject_matches(pattern, &publication.subject))
+        })
     }
 }
 
@@ -312,17 +274,9 @@ impl Publication {
     fn message_for(&self, connection: u64) -> Message {
         let subject = self.subject.clone();
         let reply = self.question.clone().map(|question| {
-            Arc::new(MemoryResponder {
-                subject: subject.clone(),
-                question,
-                connection,
-            }) as Arc<dyn Responder>
+            Arc::new(MemoryResponder { subject: subject.clone(), question, connection }) as Arc<dyn Responder>
         });
-        Message {
-            subject,
-            payload: self.payload.clone(),
-            reply,
-        }
+        Message { subject, payload: self.payload.clone(), reply }
     }
 }
 
@@ -339,9 +293,5 @@ fn check_size(subject: &str, payload: &Bytes) -> Result<(), BusError> {
     if payload.len() <= MAX_PAYLOAD_BYTES {
         return Ok(());
     }
-    Err(BusError::TooLarge {
-        subject: subject.to_owned(),
-        bytes: payload.len(),
-        limit: MAX_PAYLOAD_BYTES,
-    })
+    Err(BusError::TooLarge { subject: subject.to_owned(), bytes: payload.len(), limit: MAX_PAYLOAD_BYTES })
 }

@@ -71,33 +71,19 @@ mod tests {
 
     #[test]
     fn fates_repeat_with_their_seed_and_come_at_their_rates() {
-        let faults = BusFaults {
-            lose: 0.1,
-            repeat: 0.2,
-            delay: 0.3,
-        };
+        let faults = BusFaults { lose: 0.1, repeat: 0.2, delay: 0.3 };
         assert_eq!(fates(faults, 7), fates(faults, 7));
         assert_ne!(fates(faults, 7), fates(faults, 8));
-        for (fate, rate) in [
-            (Fate::Lose, 1_000),
-            (Fate::Repeat, 2_000),
-            (Fate::Delay, 3_000),
-            (Fate::Deliver, 4_000),
-        ] {
-            let count = fates(faults, 7)
-                .into_iter()
-                .filter(|drawn| *drawn == fate)
-                .count();
+        for (fate, rate) in
+            [(Fate::Lose, 1_000), (Fate::Repeat, 2_000), (Fate::Delay, 3_000), (Fate::Deliver, 4_000)]
+        {
+            let count = fates(faults, 7).into_iter().filter(|drawn| *drawn == fate).count();
             assert!(count.abs_diff(rate) < 300, "{fate:?}: {count}");
         }
     }
 
     #[test]
     fn by_default_everything_is_delivered() {
-        assert!(
-            fates(BusFaults::default(), 1)
-                .into_iter()
-                .all(|fate| fate == Fate::Deliver)
-        );
+        assert!(fates(BusFaults::default(), 1).into_iter().all(|fate| fate == Fate::Deliver));
     }
 }

@@ -72,19 +72,8 @@ impl State {
 
     pub(super) fn put(&mut self, full: &str, value: Bytes, lease: Option<LeaseId>) -> Revision {
         let revision = self.next_revision();
-        let create_revision = self
-            .entries
-            .get(full)
-            .map_or(revision, |stored| stored.create_revision);
-        self.entries.insert(
-            full.to_owned(),
-            Stored {
-                value,
-                create_revision,
-                revision,
-                lease,
-            },
-        );
+        let create_revision = self.entries.get(full).map_or(revision, |stored| stored.create_revision);
+        self.entries.insert(full.to_owned(), Stored { value, create_revision, revision, lease });
         self.announce(full, revision);
         revision
     }
@@ -100,9 +89,7 @@ impl State {
 
     /// Tells every reachable watch of a key how it stands now. A watch without room starts over.
     pub(super) fn announce(&mut self, full: &str, revision: Revision) {
-        let Self {
-            entries, connections, ..
-        } = self;
+        let Self { entries, connections, .. } = self;
         for connection in connections.values_mut().filter(|connection| connection.reachable) {
             let Some(key) = full.strip_prefix(&connection.root) else {
                 continue;
@@ -114,16 +101,11 @@ impl State {
                 }
                 let event = match entries.get(full) {
                     Some(stored) => WatchEvent::Put(stored.entry(key)),
-                    None => WatchEvent::Delete {
-                        key: key.to_owned(),
-                        revision,
-                    },
+                    None => WatchEvent::Delete { key: key.to_owned(), revision },
                 };
                 match watcher.events.send(event) {
                     Sent::Queued => true,
-                    Sent::Full => watcher
-                        .events
-                        .resync(snapshot(entries, revision, root, &watcher.prefix)),
+                    Sent::Full => watcher.events.resync(snapshot(entries, revision, root, &watcher.prefix)),
                     Sent::Gone => false,
                 }
             });
@@ -135,20 +117,13 @@ impl State {
     }
 
     pub(super) fn resync(&mut self, connection: u64) {
-        let Self {
-            entries,
-            connections,
-            revision,
-            ..
-        } = self;
+        let Self { entries, connections, revision, .. } = self;
         let Some(connection) = connections.get_mut(&connection) else {
             return;
         };
         let root = &connection.root;
         connection.watchers.retain(|watcher| {
-            watcher
-                .events
-                .resync(snapshot(entries, Revision(*revision), root, &watcher.prefix))
+            watcher.events.resync(snapshot(entries, Revision(*revision), root, &watcher.prefix))
         });
     }
 
@@ -161,9 +136,8 @@ impl State {
 
     pub(super) fn remember(&mut self, connection: u64, lease: Option<LeaseId>, full: &str, value: &Bytes) {
         let connection = self.connections.get_mut(&connection);
-        if let Some(lease) = connection
-            .zip(lease)
-            .and_then(|(connection, lease)| connection.leases.get_mut(&lease))
+        if let Some(lease) =
+            connection.zip(lease).and_then(|(connection, lease)| connection.leases.get_mut(&lease))
         {
             lease.keys.insert(full.to_owned(), value.clone());
         }
@@ -197,12 +171,8 @@ impl State {
 
     pub(super) fn remove_leased(&mut self, lease: LeaseId) {
         let under = |stored: &Stored| stored.lease == Some(lease);
-        let keys: Vec<String> = self
-            .entries
-            .iter()
-            .filter(|(_, stored)| under(stored))
-            .map(|(key, _)| key.clone())
-            .collect();
+        let keys: Vec<String> =
+            self.entries.iter().filter(|(_, stored)| under(stored)).map(|(key, _)| key.clone()).collect();
         for key in keys {
             self.delete(&key);
         }
@@ -224,10 +194,7 @@ impl State {
     }
 
     pub(super) fn keys_of(&self, connection: u64, lease: LeaseId) -> BTreeMap<String, Bytes> {
-        let lease = self
-            .connections
-            .get(&connection)
-            .and_then(|connection| connection.leases.get(&lease));
+        let lease = self.connections.get(&connection).and_then(|connection| connection.leases.get(&lease));
         lease.map(|lease| lease.keys.clone()).unwrap_or_default()
     }
 }
@@ -237,8 +204,5 @@ fn snapshot(entries: &BTreeMap<String, Stored>, revision: Revision, root: &str, 
         .range::<str, _>((Bound::Included(prefix), Bound::Unbounded))
         .take_while(|(key, _)| key.starts_with(prefix));
     let relative = under.filter_map(|(key, stored)| Some(stored.entry(key.strip_prefix(root)?)));
-    Snapshot {
-        entries: relative.collect(),
-        revision,
-    }
+    Snapshot { entries: relative.collect(), revision }
 }

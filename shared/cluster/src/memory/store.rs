@@ -53,13 +53,7 @@ impl MemoryStore {
         };
         state.connections.insert(id, connection);
         drop(state);
-        MemoryDiscovery {
-            connection: Arc::new(Connection {
-                id,
-                root,
-                state: Arc::clone(&self.state),
-            }),
-        }
+        MemoryDiscovery { connection: Arc::new(Connection { id, root, state: Arc::clone(&self.state) }) }
     }
 }
 
@@ -92,11 +86,7 @@ impl MemoryDiscovery {
         for lease in state.leases_of(id) {
             state.remove_leased(lease);
         }
-        if state
-            .connections
-            .get(&id)
-            .is_some_and(|connection| connection.reachable)
-        {
+        if state.connections.get(&id).is_some_and(|connection| connection.reachable) {
             state.put_keys_again(id);
         }
     }
@@ -113,11 +103,7 @@ impl Discovery for MemoryDiscovery {
         check_key(key)?;
         if value.len() > MAX_VALUE_BYTES {
             let (key, bytes) = (key.to_owned(), value.len());
-            return Err(DiscoveryError::ValueTooLarge {
-                key,
-                bytes,
-                limit: MAX_VALUE_BYTES,
-            });
+            return Err(DiscoveryError::ValueTooLarge { key, bytes, limit: MAX_VALUE_BYTES });
         }
         let connection = &self.connection;
         let mut state = connection.lock("put a record")?;
@@ -154,9 +140,7 @@ impl Discovery for MemoryDiscovery {
 
     async fn grant(&self, ttl: Duration) -> Result<Lease, DiscoveryError> {
         if ttl < Duration::from_secs(1) {
-            return Err(DiscoveryError::InvalidTtl {
-                ttl_ms: ttl.as_millis(),
-            });
+            return Err(DiscoveryError::InvalidTtl { ttl_ms: ttl.as_millis() });
         }
         let mut state = self.connection.lock("grant a lease")?;
         let id = LeaseId(state.fresh_id());
@@ -164,11 +148,7 @@ impl Discovery for MemoryDiscovery {
             connection.leases.insert(id, LeaseState::default());
         }
         drop(state);
-        Ok(Lease::new(
-            id,
-            ttl,
-            Arc::clone(&self.connection) as Arc<dyn LeaseControl>,
-        ))
+        Ok(Lease::new(id, ttl, Arc::clone(&self.connection) as Arc<dyn LeaseControl>))
     }
 
     async fn watch(&self, prefix: &str) -> Result<Watch, DiscoveryError> {
@@ -191,17 +171,10 @@ impl Connection {
 
     fn lock(&self, operation: &'static str) -> Result<MutexGuard<'_, State>, DiscoveryError> {
         let state = self.state.lock();
-        if state
-            .connections
-            .get(&self.id)
-            .is_some_and(|connection| connection.reachable)
-        {
+        if state.connections.get(&self.id).is_some_and(|connection| connection.reachable) {
             return Ok(state);
         }
-        Err(DiscoveryError::Unavailable {
-            operation,
-            reason: "the connection is cut".to_owned(),
-        })
+        Err(DiscoveryError::Unavailable { operation, reason: "the connection is cut".to_owned() })
     }
 }
 

@@ -46,12 +46,7 @@ pub(super) struct Arena {
 
 impl Default for Arena {
     fn default() -> Self {
-        Self {
-            pages: Vec::new(),
-            span: 0,
-            first_free: NO_NODE,
-            live: 0,
-        }
+        Self { pages: Vec::new(), span: 0, first_free: NO_NODE, live: 0 }
     }
 }
 
@@ -75,20 +70,11 @@ impl Arena {
 
     /// The id that the next [`Arena::add`] gives.
     pub(super) fn next_id(&self) -> NodeId {
-        if self.first_free == NO_NODE {
-            self.span
-        } else {
-            self.first_free
-        }
+        if self.first_free == NO_NODE { self.span } else { self.first_free }
     }
 
     pub(super) fn add(&mut self, hash: SequenceHash, parent: NodeId, holder: u32, detail: u32) -> NodeId {
-        let node = Node {
-            hash: [(hash.0 >> 32) as u32, hash.0 as u32],
-            parent,
-            holder,
-            detail,
-        };
+        let node = Node { hash: [(hash.0 >> 32) as u32, hash.0 as u32], parent, holder, detail };
         let id = self.next_id();
         if self.first_free == NO_NODE {
             if self.span as usize == self.pages.len() * PAGE {
@@ -121,9 +107,7 @@ impl Arena {
 
     /// The node at a scanned position, unless it is free.
     pub(super) fn occupied(&self, id: NodeId) -> Option<&Node> {
-        (id < self.span)
-            .then(|| self.get(id))
-            .filter(|node| node.holder != FREE)
+        (id < self.span).then(|| self.get(id)).filter(|node| node.holder != FREE)
     }
 }
 
@@ -135,9 +119,7 @@ mod tests {
     fn nodes_are_small_and_freed_places_are_used_again() {
         assert_eq!(size_of::<Node>(), 20);
         let mut arena = Arena::default();
-        let ids: Vec<_> = (0..3)
-            .map(|hash| arena.add(SequenceHash(hash << 33 | 7), NO_NODE, 0, 0))
-            .collect();
+        let ids: Vec<_> = (0..3).map(|hash| arena.add(SequenceHash(hash << 33 | 7), NO_NODE, 0, 0)).collect();
         assert_eq!(arena.get(ids[2]).hash(), SequenceHash(2 << 33 | 7));
         arena.free(ids[1]);
         assert!(arena.occupied(ids[1]).is_none());

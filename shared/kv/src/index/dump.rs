@@ -27,23 +27,11 @@ impl PrefixIndex {
             let parent = (parent != NO_NODE).then(|| self.holdings.hash(parent));
             for &row in self.holdings.rows(&holder) {
                 let tiers = self.holdings.pair(id, row).map_or(Tiers::NONE, |pair| pair.tiers);
-                rows[row as usize].push(HeldBlock {
-                    hash: self.holdings.hash(id),
-                    parent,
-                    tiers,
-                });
+                rows[row as usize].push(HeldBlock { hash: self.holdings.hash(id), parent, tiers });
             }
         }
-        let slots = (0..)
-            .map(RowSlot)
-            .zip(rows)
-            .filter(|(_, blocks)| !blocks.is_empty());
-        slots
-            .map(|(slot, blocks)| RowDump {
-                slot,
-                runs: runs(&blocks),
-            })
-            .collect()
+        let slots = (0..).map(RowSlot).zip(rows).filter(|(_, blocks)| !blocks.is_empty());
+        slots.map(|(slot, blocks)| RowDump { slot, runs: runs(&blocks) }).collect()
     }
 
     /// Replaces everything by `dump`. Rows that are refused end empty; they are returned, the others are restored.

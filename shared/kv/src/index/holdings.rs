@@ -23,20 +23,14 @@ pub(super) struct Pair {
 }
 
 impl Pair {
-    const USUAL: Self = Self {
-        tiers: Tiers::DEVICE,
-        children: 1,
-    };
+    const USUAL: Self = Self { tiers: Tiers::DEVICE, children: 1 };
 
     const fn bits(self) -> u32 {
         (self.children << Tiers::BITS) | self.tiers.bits()
     }
 
     const fn from_bits(bits: u32) -> Self {
-        Self {
-            tiers: Tiers::from_bits(bits),
-            children: bits >> Tiers::BITS,
-        }
+        Self { tiers: Tiers::from_bits(bits), children: bits >> Tiers::BITS }
     }
 
     fn is_off_device(self) -> bool {
@@ -57,11 +51,7 @@ const SET_BIT: u32 = 1 << 31;
 
 impl Holder {
     fn of(node: &Node) -> Self {
-        if node.holder & SET_BIT == 0 {
-            Self::Row(node.holder)
-        } else {
-            Self::Set(node.holder & !SET_BIT)
-        }
+        if node.holder & SET_BIT == 0 { Self::Row(node.holder) } else { Self::Set(node.holder & !SET_BIT) }
     }
 
     const fn bits(self) -> u32 {

@@ -52,10 +52,7 @@ pub struct IndexLimits {
 
 impl Default for IndexLimits {
     fn default() -> Self {
-        Self {
-            rows: 1 << 16,
-            blocks: Holdings::MAX_BLOCKS,
-        }
+        Self { rows: 1 << 16, blocks: Holdings::MAX_BLOCKS }
     }
 }
 
@@ -102,10 +99,7 @@ impl PrefixIndex {
     pub fn new(limits: IndexLimits) -> Self {
         let blocks = limits.blocks.min(Holdings::MAX_BLOCKS);
         let rows = limits.rows.min(1 << 30);
-        Self {
-            limits: IndexLimits { rows, blocks },
-            ..Self::default()
-        }
+        Self { limits: IndexLimits { rows, blocks }, ..Self::default() }
     }
 
     /// Applies one event of `slot`'s log, or refuses it whole and counts that.
@@ -171,9 +165,7 @@ impl PrefixIndex {
     fn replace_runs(&mut self, slot: RowSlot, runs: &[SnapshotRun]) -> Result<(), Refused> {
         self.clear(slot.0);
         for SnapshotRun { tier, parent, blocks } in runs {
-            let stored = self
-                .admit(slot)
-                .and_then(|row| self.store(row, *tier, *parent, blocks));
+            let stored = self.admit(slot).and_then(|row| self.store(row, *tier, *parent, blocks));
             if let Err(refused) = stored {
                 self.refused.count(refused.reason(), blocks.len());
                 self.clear(slot.0);

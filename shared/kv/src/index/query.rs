@@ -80,11 +80,7 @@ impl Overlap {
     #[must_use]
     pub fn blocks(&self, slot: RowSlot) -> TierBlocks {
         let at = |column: &[u32]| column.get(slot.0 as usize).copied().unwrap_or(0);
-        TierBlocks {
-            device: at(&self.device),
-            host: at(&self.host),
-            disk: at(&self.disk),
-        }
+        TierBlocks { device: at(&self.device), host: at(&self.host), disk: at(&self.disk) }
     }
 
     /// Back to zero everywhere, with a column entry for each of `slots`.
@@ -151,22 +147,11 @@ impl PrefixIndex {
         if !out.touched.iter().any(has_others) {
             return;
         }
-        let Overlap {
-            device,
-            host,
-            disk,
-            touched,
-            path,
-            mixed,
-        } = out;
+        let Overlap { device, host, disk, touched, path, mixed } = out;
         self.holdings.path(end, path);
         mixed.clear();
-        mixed.extend(
-            (0..)
-                .zip(&*path)
-                .filter(|(_, id)| self.holdings.is_mixed(**id))
-                .map(|(depth, _)| depth),
-        );
+        mixed
+            .extend((0..).zip(&*path).filter(|(_, id)| self.holdings.is_mixed(**id)).map(|(depth, _)| depth));
         for slot in touched.iter().filter(|slot| has_others(slot)) {
             let row = slot.0 as usize;
             let prefix = device[row];
@@ -214,11 +199,7 @@ mod tests {
     fn the_search_finds_every_boundary() {
         for high in 2..150 {
             for boundary in 1..high {
-                assert_eq!(
-                    deepest(1, high, |depth| depth <= boundary),
-                    boundary,
-                    "below {high}"
-                );
+                assert_eq!(deepest(1, high, |depth| depth <= boundary), boundary, "below {high}");
             }
         }
     }

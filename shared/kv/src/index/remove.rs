@@ -35,11 +35,8 @@ impl PrefixIndex {
     }
 
     fn sort_out(&self, row: u32, tier: Tier, blocks: &[SequenceHash]) -> Removal {
-        let mut removal = Removal {
-            staying: Vec::new(),
-            leaving: Vec::with_capacity(blocks.len()),
-            absent: 0,
-        };
+        let mut removal =
+            Removal { staying: Vec::new(), leaving: Vec::with_capacity(blocks.len()), absent: 0 };
         self.holdings.warm(blocks);
         for &block in blocks {
             let found = self.holdings.find(block);
@@ -66,9 +63,7 @@ impl PrefixIndex {
             let going = rest.partition_point(|parent| *parent == id);
             let children = self.holdings.pair(id, row).map_or(0, |pair| pair.children);
             if going as u64 != u64::from(children) {
-                return Err(Refused::HasChildren {
-                    block: self.holdings.hash(id),
-                });
+                return Err(Refused::HasChildren { block: self.holdings.hash(id) });
             }
         }
         Ok(())
@@ -78,14 +73,7 @@ impl PrefixIndex {
         let Some(pair) = self.holdings.pair(id, row) else {
             return;
         };
-        self.holdings.set_pair(
-            id,
-            row,
-            Pair {
-                tiers: pair.tiers.without(tier),
-                ..pair
-            },
-        );
+        self.holdings.set_pair(id, row, Pair { tiers: pair.tiers.without(tier), ..pair });
         if tier == Tier::Device {
             self.counts(row).off_device += 1;
         }
@@ -97,14 +85,7 @@ impl PrefixIndex {
             && leaving.binary_search(&parent).is_err()
             && let Some(pair) = self.holdings.pair(parent, row)
         {
-            self.holdings.set_pair(
-                parent,
-                row,
-                Pair {
-                    children: pair.children - 1,
-                    ..pair
-                },
-            );
+            self.holdings.set_pair(parent, row, Pair { children: pair.children - 1, ..pair });
         }
         self.holdings.remove_row(id, row);
     }

@@ -83,19 +83,11 @@ impl RowSets {
 
     /// `set` without its member `row`. The caller releases `set`.
     pub(super) fn without(&mut self, set: SetId, row: u32) -> Rest {
-        if let Some(step) = self
-            .last_remove
-            .filter(|step| (step.from, step.row) == (set, row))
-        {
+        if let Some(step) = self.last_remove.filter(|step| (step.from, step.row) == (set, row)) {
             self.sets[step.to as usize].uses += 1;
             return Rest::Set(step.to);
         }
-        let rows: Vec<u32> = self
-            .rows(set)
-            .iter()
-            .copied()
-            .filter(|known| *known != row)
-            .collect();
+        let rows: Vec<u32> = self.rows(set).iter().copied().filter(|known| *known != row).collect();
         if let [last] = rows[..] {
             return Rest::One(last);
         }
@@ -123,19 +115,12 @@ impl RowSets {
     }
 
     fn intern(&mut self, rows: &[u32], sum: u64) -> SetId {
-        let found = self
-            .by_sum
-            .find(sum, |set| *self.sets[*set as usize].rows == *rows)
-            .copied();
+        let found = self.by_sum.find(sum, |set| *self.sets[*set as usize].rows == *rows).copied();
         if let Some(set) = found {
             self.sets[set as usize].uses += 1;
             return set;
         }
-        let entry = RowSet {
-            rows: rows.into(),
-            sum,
-            uses: 1,
-        };
+        let entry = RowSet { rows: rows.into(), sum, uses: 1 };
         self.bytes += size_of_val(rows);
         let set = match self.unused.pop() {
             Some(set) => {
@@ -147,8 +132,7 @@ impl RowSets {
                 (self.sets.len() - 1) as SetId
             }
         };
-        self.by_sum
-            .insert_unique(sum, set, |set| self.sets[*set as usize].sum);
+        self.by_sum.insert_unique(sum, set, |set| self.sets[*set as usize].sum);
         set
     }
 }

@@ -30,11 +30,7 @@ impl PrefixIndex {
         self.reach_tier(row, tier, zones.held);
         let added = blocks.len() - zones.held;
         if added > 0 {
-            let before = if zones.held == 0 {
-                zones.parent
-            } else {
-                self.nodes[zones.held - 1]
-            };
+            let before = if zones.held == 0 { zones.parent } else { self.nodes[zones.held - 1] };
             self.add_child(before, row);
         }
         let counts = self.counts(row);
@@ -76,11 +72,7 @@ impl PrefixIndex {
         if blocks.len() - nodes.len() > limit.saturating_sub(holdings.blocks()) {
             return Err(Refused::Full { limit });
         }
-        Ok(Zones {
-            parent,
-            held,
-            known: nodes.len(),
-        })
+        Ok(Zones { parent, held, known: nodes.len() })
     }
 
     /// Creates the chain's new nodes. Behind a block that nobody holds, every block has to be new, too: if one is
@@ -94,10 +86,7 @@ impl PrefixIndex {
     ) -> Result<(), Refused> {
         let mut previous = self.nodes.last().copied().unwrap_or(zones.parent);
         for (at, &block) in blocks.iter().enumerate().skip(zones.known) {
-            match self
-                .holdings
-                .create(block, previous, row, pair_at(at, blocks.len(), tier))
-            {
+            match self.holdings.create(block, previous, row, pair_at(at, blocks.len(), tier)) {
                 Ok(id) => {
                     self.nodes.push(id);
                     previous = id;
@@ -120,8 +109,7 @@ impl PrefixIndex {
 
     fn join_known(&mut self, row: u32, tier: Tier, zones: &Zones, length: usize) {
         for at in zones.held..zones.known {
-            self.holdings
-                .add_row(self.nodes[at], row, pair_at(at, length, tier));
+            self.holdings.add_row(self.nodes[at], row, pair_at(at, length, tier));
         }
     }
 
@@ -135,14 +123,7 @@ impl PrefixIndex {
             if pair.tiers.contains(tier) {
                 continue;
             }
-            self.holdings.set_pair(
-                id,
-                row,
-                Pair {
-                    tiers: pair.tiers.with(tier),
-                    ..pair
-                },
-            );
+            self.holdings.set_pair(id, row, Pair { tiers: pair.tiers.with(tier), ..pair });
             if tier == Tier::Device {
                 self.counts(row).off_device -= 1;
             }
@@ -154,22 +135,12 @@ impl PrefixIndex {
             return;
         }
         if let Some(pair) = self.holdings.pair(id, row) {
-            self.holdings.set_pair(
-                id,
-                row,
-                Pair {
-                    children: pair.children + 1,
-                    ..pair
-                },
-            );
+            self.holdings.set_pair(id, row, Pair { children: pair.children + 1, ..pair });
         }
     }
 }
 
 /// The pair of a block that the row did not hold: only the last of a chain has no child.
 fn pair_at(at: usize, length: usize, tier: Tier) -> Pair {
-    Pair {
-        tiers: Tiers::only(tier),
-        children: u32::from(at + 1 < length),
-    }
+    Pair { tiers: Tiers::only(tier), children: u32::from(at + 1 < length) }
 }

@@ -178,11 +178,7 @@ impl Shard {
         // Without a branch on gaps, which nobody can predict: a gap is written where the next entry will be.
         for slot in old {
             let taken = slot != EMPTY;
-            let at = if taken {
-                home_among(homes, tag_in(slot)).max(next)
-            } else {
-                next
-            };
+            let at = if taken { home_among(homes, tag_in(slot)).max(next) } else { next };
             match self.slots.get_mut(at) {
                 Some(place) => *place = slot,
                 None if taken => self.slots.push(slot),

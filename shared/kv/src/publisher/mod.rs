@@ -41,12 +41,7 @@ pub struct PublisherLimits {
 
 impl Default for PublisherLimits {
     fn default() -> Self {
-        Self {
-            ring_events: 8_192,
-            ring_blocks: 1 << 20,
-            held_blocks: 1 << 22,
-            parked_blocks: 1 << 18,
-        }
+        Self { ring_events: 8_192, ring_blocks: 1 << 20, held_blocks: 1 << 22, parked_blocks: 1 << 18 }
     }
 }
 
@@ -101,10 +96,7 @@ impl Publisher {
     /// A publisher whose log is empty.
     #[must_use]
     pub fn new(limits: PublisherLimits) -> Self {
-        Self {
-            limits,
-            ..Self::default()
-        }
+        Self { limits, ..Self::default() }
     }
 
     /// Takes one change as the engine reports it and appends the events that follow from it to `out`: none, if
@@ -153,19 +145,14 @@ impl Publisher {
     pub fn range(&self, from: u64) -> RangeAnswer {
         match self.ring.range(from) {
             Some(events) => RangeAnswer::Events { events },
-            None => RangeAnswer::TooOld {
-                snapshot: self.snapshot(),
-            },
+            None => RangeAnswer::TooOld { snapshot: self.snapshot() },
         }
     }
 
     /// Everything announced now, as of [`Publisher::last_seq`].
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot {
-            seq: self.last_seq(),
-            blocks: runs(&self.tree.visible()),
-        }
+        Snapshot { seq: self.last_seq(), blocks: runs(&self.tree.visible()) }
     }
 
     fn announce(&mut self, events: impl IntoIterator<Item = KvEvent>, out: &mut Vec<SequencedEvent>) {
@@ -214,11 +201,7 @@ impl Publisher {
         blocks: &[SequenceHash],
     ) -> Result<(), Unpublished> {
         let unknown = |block: &SequenceHash| self.tree.find(*block).is_none();
-        let added = blocks
-            .iter()
-            .chain(&parent)
-            .filter(|block| unknown(block))
-            .count();
+        let added = blocks.iter().chain(&parent).filter(|block| unknown(block)).count();
         let (blocks, limit) = (blocks.len(), self.limits.held_blocks);
         if self.tree.len() + added > limit {
             return Err(Unpublished::Full { blocks, limit });
@@ -336,16 +319,11 @@ impl Publisher {
 
 /// Removal events for `gone`, in its order, consecutive blocks with the same tiers together.
 fn removals(gone: &[(SequenceHash, Tiers)]) -> impl Iterator<Item = KvEvent> {
-    let alike = gone
-        .chunk_by(|a, b| a.1 == b.1)
-        .flat_map(|group| group.chunks(SnapshotRun::MAX_BLOCKS));
+    let alike = gone.chunk_by(|a, b| a.1 == b.1).flat_map(|group| group.chunks(SnapshotRun::MAX_BLOCKS));
     alike.flat_map(|group| {
         let tiers = group.first().map_or(Tiers::NONE, |(_, tiers)| *tiers);
         let blocks: Vec<_> = group.iter().map(|(block, _)| *block).collect();
-        tiers.iter().map(move |tier| KvEvent::Removed {
-            tier,
-            blocks: blocks.clone(),
-        })
+        tiers.iter().map(move |tier| KvEvent::Removed { tier, blocks: blocks.clone() })
     })
 }
 

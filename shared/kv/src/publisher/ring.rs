@@ -21,10 +21,7 @@ impl EventRing {
     /// Gives `event` the next number, keeps it, and forgets the oldest ones beyond `limits`.
     pub(super) fn push(&mut self, event: KvEvent, limits: &PublisherLimits) -> SequencedEvent {
         self.last_seq += 1;
-        let event = SequencedEvent {
-            seq: self.last_seq,
-            event,
-        };
+        let event = SequencedEvent { seq: self.last_seq, event };
         self.blocks += event.event.block_count();
         self.events.push_back(event.clone());
         while self.events.len() > limits.ring_events || self.blocks > limits.ring_blocks {

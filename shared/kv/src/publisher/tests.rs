@@ -7,18 +7,11 @@ fn hashes(blocks: &[u64]) -> Vec<SequenceHash> {
 }
 
 fn stored(tier: Tier, parent: u64, blocks: &[u64]) -> KvEvent {
-    KvEvent::Stored {
-        tier,
-        parent: (parent != 0).then_some(SequenceHash(parent)),
-        blocks: hashes(blocks),
-    }
+    KvEvent::Stored { tier, parent: (parent != 0).then_some(SequenceHash(parent)), blocks: hashes(blocks) }
 }
 
 fn removed(tier: Tier, blocks: &[u64]) -> KvEvent {
-    KvEvent::Removed {
-        tier,
-        blocks: hashes(blocks),
-    }
+    KvEvent::Removed { tier, blocks: hashes(blocks) }
 }
 
 /// What `change` makes the publisher announce.
@@ -35,16 +28,10 @@ fn a_chain_is_announced_once_and_in_each_tier_it_reaches() {
     assert_eq!(announced(&mut publisher, &chain), std::slice::from_ref(&chain));
     assert!(announced(&mut publisher, &chain).is_empty());
     let longer = stored(Tier::Device, 0, &[1, 2, 3, 4]);
-    assert_eq!(
-        announced(&mut publisher, &longer),
-        [stored(Tier::Device, 3, &[4])]
-    );
+    assert_eq!(announced(&mut publisher, &longer), [stored(Tier::Device, 3, &[4])]);
     let host = stored(Tier::Host, 1, &[2, 3]);
     assert_eq!(announced(&mut publisher, &host), std::slice::from_ref(&host));
-    assert_eq!(
-        announced(&mut publisher, &removed(Tier::Device, &[2])),
-        [removed(Tier::Device, &[2])]
-    );
+    assert_eq!(announced(&mut publisher, &removed(Tier::Device, &[2])), [removed(Tier::Device, &[2])]);
     assert_eq!((publisher.visible_blocks(), publisher.last_seq()), (4, 4));
 }
 
@@ -52,15 +39,9 @@ fn a_chain_is_announced_once_and_in_each_tier_it_reaches() {
 fn b34_a_removed_block_withdraws_its_descendants_and_brings_them_back() {
     let mut publisher = Publisher::default();
     announced(&mut publisher, &stored(Tier::Device, 0, &[1, 2, 3, 4, 5, 6, 7]));
-    assert!(
-        announced(&mut publisher, &stored(Tier::Device, 2, &[3])).is_empty(),
-        "a second copy is no news"
-    );
+    assert!(announced(&mut publisher, &stored(Tier::Device, 2, &[3])).is_empty(), "a second copy is no news");
     let withdrawal = [removed(Tier::Device, &[7, 6, 5, 4, 3])];
-    assert_eq!(
-        announced(&mut publisher, &removed(Tier::Device, &[3])),
-        withdrawal
-    );
+    assert_eq!(announced(&mut publisher, &removed(Tier::Device, &[3])), withdrawal);
     assert!(announced(&mut publisher, &removed(Tier::Device, &[3])).is_empty());
     assert_eq!((publisher.visible_blocks(), publisher.parked_blocks()), (2, 5));
     let back = announced(&mut publisher, &stored(Tier::Device, 2, &[3]));
@@ -106,11 +87,8 @@ fn children_before_their_parents_wait_for_them() {
     assert!(announced(&mut publisher, &stored(Tier::Host, 1, &[2, 3])).is_empty());
     assert_eq!(publisher.parked_blocks(), 5);
     let events = announced(&mut publisher, &stored(Tier::Device, 0, &[1]));
-    let expected = [
-        stored(Tier::Device, 0, &[1]),
-        stored(Tier::Host, 1, &[2, 3]),
-        stored(Tier::Device, 3, &[4, 5]),
-    ];
+    let expected =
+        [stored(Tier::Device, 0, &[1]), stored(Tier::Host, 1, &[2, 3]), stored(Tier::Device, 3, &[4, 5])];
     assert_eq!(events, expected);
 }
 
@@ -120,16 +98,8 @@ fn contradictions_are_refused_whole() {
     announced(&mut publisher, &stored(Tier::Device, 0, &[1, 2, 3]));
     announced(&mut publisher, &stored(Tier::Device, 20, &[21]));
     let before = (publisher.last_seq(), publisher.tree.len());
-    let conflict = |block| {
-        Err(Unpublished::ParentConflict {
-            block: SequenceHash(block),
-        })
-    };
-    let repeated = |block| {
-        Err(Unpublished::Repeated {
-            block: SequenceHash(block),
-        })
-    };
+    let conflict = |block| Err(Unpublished::ParentConflict { block: SequenceHash(block) });
+    let repeated = |block| Err(Unpublished::Repeated { block: SequenceHash(block) });
     let table = [
         (stored(Tier::Device, 0, &[9, 3]), conflict(3)),
         (stored(Tier::Device, 1, &[3]), conflict(3)),
@@ -150,36 +120,23 @@ fn contradictions_are_refused_whole() {
 
 #[test]
 fn parked_blocks_are_bounded_both_ways() {
-    let limits = PublisherLimits {
-        parked_blocks: 3,
-        ..PublisherLimits::default()
-    };
+    let limits = PublisherLimits { parked_blocks: 3, ..PublisherLimits::default() };
     let mut publisher = Publisher::new(limits);
     let orphaned = Err(Unpublished::Orphaned { blocks: 3, limit: 3 });
-    assert_eq!(
-        publisher.observe(&stored(Tier::Device, 9, &[10, 11, 12]), &mut Vec::new()),
-        orphaned
-    );
+    assert_eq!(publisher.observe(&stored(Tier::Device, 9, &[10, 11, 12]), &mut Vec::new()), orphaned);
     announced(&mut publisher, &stored(Tier::Device, 0, &[1, 2, 3, 4, 5, 6]));
     announced(&mut publisher, &removed(Tier::Device, &[1]));
     assert_eq!(publisher.parked_blocks(), 3);
     let back = announced(&mut publisher, &stored(Tier::Device, 0, &[1]));
     assert_eq!(back, [stored(Tier::Device, 0, &[1, 2, 3])]);
-    let full = Publisher::new(PublisherLimits {
-        held_blocks: 2,
-        ..limits
-    })
-    .observe(&stored(Tier::Device, 0, &[1, 2, 3]), &mut Vec::new());
+    let full = Publisher::new(PublisherLimits { held_blocks: 2, ..limits })
+        .observe(&stored(Tier::Device, 0, &[1, 2, 3]), &mut Vec::new());
     assert_eq!(full, Err(Unpublished::Full { blocks: 3, limit: 2 }));
 }
 
 #[test]
 fn the_past_is_bounded_and_older_readers_get_a_snapshot() {
-    let limits = PublisherLimits {
-        ring_events: 2,
-        ring_blocks: 5,
-        ..PublisherLimits::default()
-    };
+    let limits = PublisherLimits { ring_events: 2, ring_blocks: 5, ..PublisherLimits::default() };
     let mut publisher = Publisher::new(limits);
     assert_eq!(publisher.range(1), RangeAnswer::Events { events: vec![] });
     for (parent, blocks) in [(0, [1, 2]), (2, [3, 4]), (4, [5, 6])] {
@@ -192,10 +149,7 @@ fn the_past_is_bounded_and_older_readers_get_a_snapshot() {
             None
         }
     };
-    assert_eq!(
-        (seqs(0), seqs(1), seqs(2), seqs(3)),
-        (None, None, Some(vec![2, 3]), Some(vec![3]))
-    );
+    assert_eq!((seqs(0), seqs(1), seqs(2), seqs(3)), (None, None, Some(vec![2, 3]), Some(vec![3])));
     assert_eq!((seqs(4), seqs(u64::MAX)), (Some(vec![]), Some(vec![])));
     let snapshot = publisher.snapshot();
     assert_eq!(snapshot.seq, 3);

@@ -103,9 +103,7 @@ impl BlockTree {
 
     pub(super) fn children(&self, id: NodeId) -> impl Iterator<Item = NodeId> {
         let some = |id| (id != NO_NODE).then_some(id);
-        std::iter::successors(some(self.node(id).first_child), move |at| {
-            some(self.node(*at).next_sibling)
-        })
+        std::iter::successors(some(self.node(id).first_child), move |at| some(self.node(*at).next_sibling))
     }
 
     /// Every node below `id`, each after all its own descendants, so that any front part can be removed.
@@ -130,13 +128,7 @@ impl BlockTree {
 
     /// Removes a node without children.
     pub(super) fn remove(&mut self, id: NodeId) {
-        let Node {
-            hash,
-            parent,
-            previous_sibling,
-            next_sibling,
-            ..
-        } = *self.node(id);
+        let Node { hash, parent, previous_sibling, next_sibling, .. } = *self.node(id);
         if next_sibling != NO_NODE {
             self.node_mut(next_sibling).previous_sibling = previous_sibling;
         }
@@ -156,11 +148,7 @@ impl BlockTree {
             Parent::Node(parent) => Some(self.node(parent).hash),
             Parent::Root | Parent::Unknown => None,
         };
-        HeldBlock {
-            hash: node.hash,
-            parent,
-            tiers,
-        }
+        HeldBlock { hash: node.hash, parent, tiers }
     }
 
     /// Every announced block.

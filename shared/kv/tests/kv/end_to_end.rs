@@ -163,9 +163,7 @@ pub(crate) fn canonical(index: &mut PrefixIndex) -> Vec<String> {
     for row in index.dump() {
         for run in row.runs {
             let parents = std::iter::once(run.parent).chain(run.blocks.iter().copied().map(Some));
-            let links = parents
-                .zip(&run.blocks)
-                .map(|(parent, block)| (row.slot, run.tier, parent, *block));
+            let links = parents.zip(&run.blocks).map(|(parent, block)| (row.slot, run.tier, parent, *block));
             lines.extend(links.map(|link| format!("{link:?}")));
         }
     }
@@ -177,11 +175,7 @@ pub(crate) fn canonical(index: &mut PrefixIndex) -> Vec<String> {
 fn a_cleared_cache_is_cleared_at_the_other_end() {
     let mut publisher = Publisher::default();
     let mut log = Vec::new();
-    let stored = KvEvent::Stored {
-        tier: switchtower_ids::Tier::Disk,
-        parent: None,
-        blocks: world::path(9),
-    };
+    let stored = KvEvent::Stored { tier: switchtower_ids::Tier::Disk, parent: None, blocks: world::path(9) };
     for change in [stored, KvEvent::Cleared] {
         publisher.observe(&change, &mut log).unwrap();
     }

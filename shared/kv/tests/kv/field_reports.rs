@@ -15,18 +15,11 @@ fn hashes(numbers: impl IntoIterator<Item = u64>) -> Vec<SequenceHash> {
 
 fn stored(parent: u64, numbers: impl IntoIterator<Item = u64>) -> KvEvent {
     let parent = (parent != 0).then_some(SequenceHash(parent));
-    KvEvent::Stored {
-        tier: Tier::Device,
-        parent,
-        blocks: hashes(numbers),
-    }
+    KvEvent::Stored { tier: Tier::Device, parent, blocks: hashes(numbers) }
 }
 
 fn removed(numbers: impl IntoIterator<Item = u64>) -> KvEvent {
-    KvEvent::Removed {
-        tier: Tier::Device,
-        blocks: hashes(numbers),
-    }
+    KvEvent::Removed { tier: Tier::Device, blocks: hashes(numbers) }
 }
 
 fn publish(publisher: &mut Publisher, change: &KvEvent) -> Vec<SequencedEvent> {
@@ -44,10 +37,7 @@ fn overlap(index: &PrefixIndex, slot: RowSlot, numbers: impl IntoIterator<Item =
 #[test]
 fn b22_one_recovery_and_no_regression_after_a_snapshot() {
     let row = Row::new(1, 0);
-    let limits = PublisherLimits {
-        ring_events: 50,
-        ..PublisherLimits::default()
-    };
+    let limits = PublisherLimits { ring_events: 50, ..PublisherLimits::default() };
     let mut publisher = Publisher::new(limits);
     let mut receiver = Receiver::default();
     receiver.begin(row, LIFE);
@@ -86,32 +76,12 @@ fn b24_a_new_life_replaces_the_old_state_and_a_gap_does_not() {
     let mut receiver = Receiver::default();
     let slot = receiver.slot(row);
     receiver.begin(row, LIFE);
-    let first = SequencedEvent {
-        seq: 1,
-        event: stored(0, 1..=200),
-    };
+    let first = SequencedEvent { seq: 1, event: stored(0, 1..=200) };
     receiver.receive(row, LIFE, first);
-    receiver.receive(
-        row,
-        LIFE,
-        SequencedEvent {
-            seq: 5,
-            event: KvEvent::Cleared,
-        },
-    );
-    assert_eq!(
-        overlap(&receiver.index, slot, 1..=200),
-        200,
-        "a gap alone wipes nothing"
-    );
-    let restarted = SequencedEvent {
-        seq: 1,
-        event: stored(0, [900]),
-    };
-    assert_eq!(
-        receiver.receive(row, Incarnation(2), restarted.clone()),
-        Offer::NewIncarnation
-    );
+    receiver.receive(row, LIFE, SequencedEvent { seq: 5, event: KvEvent::Cleared });
+    assert_eq!(overlap(&receiver.index, slot, 1..=200), 200, "a gap alone wipes nothing");
+    let restarted = SequencedEvent { seq: 1, event: stored(0, [900]) };
+    assert_eq!(receiver.receive(row, Incarnation(2), restarted.clone()), Offer::NewIncarnation);
     receiver.begin(row, Incarnation(2));
     assert_eq!(receiver.receive(row, Incarnation(2), restarted), Offer::Applied);
     assert_eq!(overlap(&receiver.index, slot, 1..=200), 0);
@@ -124,31 +94,17 @@ fn b25_late_events_do_not_resurrect_a_removed_worker() {
     let mut publisher = Publisher::default();
     let mut receiver = Receiver::default();
     receiver.begin(row, LIFE);
-    let events: Vec<_> = (1..=10_000)
-        .flat_map(|number| publish(&mut publisher, &stored(number - 1, [number])))
-        .collect();
+    let events: Vec<_> =
+        (1..=10_000).flat_map(|number| publish(&mut publisher, &stored(number - 1, [number]))).collect();
     for (at, event) in events.into_iter().enumerate() {
         if at == 5_000 {
             receiver.end(row);
         }
         let offer = receiver.receive(row, LIFE, event);
-        assert_eq!(
-            offer,
-            if at < 5_000 {
-                Offer::Applied
-            } else {
-                Offer::StaleIncarnation
-            }
-        );
+        assert_eq!(offer, if at < 5_000 { Offer::Applied } else { Offer::StaleIncarnation });
     }
     receiver.receive_answer(row, LIFE, publisher.range(1));
-    receiver.receive_answer(
-        row,
-        LIFE,
-        RangeAnswer::TooOld {
-            snapshot: publisher.snapshot(),
-        },
-    );
+    receiver.receive_answer(row, LIFE, RangeAnswer::TooOld { snapshot: publisher.snapshot() });
     let stats = receiver.index.stats();
     assert_eq!((stats.rows, stats.blocks, stats.pairs), (0, 0, 0));
     assert!(stats.bytes < 16 << 10, "{} bytes are still taken", stats.bytes);
@@ -181,11 +137,7 @@ fn b26_ranks_have_gaps_of_their_own() {
     receiver.receive_answer(rows[2], LIFE, publishers[2].range(7));
     for (rank, row) in rows.iter().enumerate() {
         let (slot, offset) = (receiver.slot(*row), 1000 * rank as u64);
-        assert_eq!(
-            overlap(&receiver.index, slot, offset + 1..=offset + 20),
-            20,
-            "rank {rank}"
-        );
+        assert_eq!(overlap(&receiver.index, slot, offset + 1..=offset + 20), 20, "rank {rank}");
     }
 }
 
@@ -195,22 +147,12 @@ fn b27_every_rank_is_itself_also_after_a_restart() {
     let mut receiver = Receiver::default();
     for (row, number) in rows.iter().zip(1..) {
         receiver.begin(*row, LIFE);
-        let event = SequencedEvent {
-            seq: 1,
-            event: stored(0, [number]),
-        };
+        let event = SequencedEvent { seq: 1, event: stored(0, [number]) };
         assert_eq!(receiver.receive(*row, LIFE, event), Offer::Applied);
     }
     let restarted = rows[2];
     receiver.begin(restarted, Incarnation(2));
-    receiver.receive(
-        restarted,
-        Incarnation(2),
-        SequencedEvent {
-            seq: 1,
-            event: stored(0, [30]),
-        },
-    );
+    receiver.receive(restarted, Incarnation(2), SequencedEvent { seq: 1, event: stored(0, [30]) });
     for (row, number) in rows.iter().zip([1, 2, 30, 4]) {
         let slot = receiver.slot(*row);
         for asked in [1, 2, 3, 4, 30] {
@@ -229,23 +171,11 @@ fn b32_cleared_empties_one_rank_and_unknown_kinds_are_counted() {
     let (cleared, other) = (RowSlot(0), RowSlot(1));
     for slot in [cleared, other] {
         index.apply(slot, &stored(0, 1..=5)).unwrap();
-        let host = KvEvent::Stored {
-            tier: Tier::Host,
-            parent: Some(SequenceHash(5)),
-            blocks: hashes([6]),
-        };
+        let host = KvEvent::Stored { tier: Tier::Host, parent: Some(SequenceHash(5)), blocks: hashes([6]) };
         index.apply(slot, &host).unwrap();
     }
-    let batch = [
-        KvEvent::Unknown,
-        KvEvent::Cleared,
-        KvEvent::Unknown,
-        stored(0, [9]),
-    ];
-    let refused = batch
-        .iter()
-        .filter(|event| index.apply(cleared, event).is_err())
-        .count();
+    let batch = [KvEvent::Unknown, KvEvent::Cleared, KvEvent::Unknown, stored(0, [9])];
+    let refused = batch.iter().filter(|event| index.apply(cleared, event).is_err()).count();
     assert_eq!(refused, 2);
     assert_eq!(index.stats().refused.events(RefusalReason::UnknownKind), 2);
     assert_eq!(overlap(&index, cleared, 1..=6), 0);
@@ -267,11 +197,7 @@ fn b34_blocks_are_a_set_and_what_follows_a_lost_one_comes_back() {
     };
     assert_eq!(step(stored(0, 1..=7)), 7);
     assert_eq!(step(stored(2, [3])), 7, "a second copy");
-    assert_eq!(
-        step(removed([3])),
-        2,
-        "one removal removes the block: rather too little than too much"
-    );
+    assert_eq!(step(removed([3])), 2, "one removal removes the block: rather too little than too much");
     assert_eq!(step(removed([3])), 2);
     assert_eq!(step(stored(2, [3])), 7, "the engine held the rest all the time");
     assert_eq!(step(stored(2, [3])), 7);
@@ -283,10 +209,7 @@ fn b34_blocks_are_a_set_and_what_follows_a_lost_one_comes_back() {
 #[test]
 fn b36_recovery_during_live_events_equals_the_live_run() {
     let row = Row::new(1, 0);
-    let limits = PublisherLimits {
-        ring_events: 300,
-        ..PublisherLimits::default()
-    };
+    let limits = PublisherLimits { ring_events: 300, ..PublisherLimits::default() };
     let mut publisher = Publisher::new(limits);
     let (mut live, mut restarted) = (Receiver::default(), Receiver::default());
     live.begin(row, LIFE);
@@ -294,11 +217,8 @@ fn b36_recovery_during_live_events_equals_the_live_run() {
     let mut asked = None;
     for number in 1..=1_000_u64 {
         let chain = 10 * (number % 37);
-        let change = if number % 3 == 2 {
-            removed([chain + 3, chain + 2])
-        } else {
-            stored(0, chain + 1..=chain + 3)
-        };
+        let change =
+            if number % 3 == 2 { removed([chain + 3, chain + 2]) } else { stored(0, chain + 1..=chain + 3) };
         for event in publish(&mut publisher, &change) {
             live.receive(row, LIFE, event.clone());
             if number > 600
@@ -322,10 +242,7 @@ fn b40_repeated_removals_are_quiet_and_nothing_goes_negative() {
     let mut index = PrefixIndex::default();
     let slot = RowSlot(0);
     index.apply(slot, &stored(0, 1..=4)).unwrap();
-    assert!(
-        index.apply(slot, &removed([1])).is_err(),
-        "the index asks for descendants first, or together"
-    );
+    assert!(index.apply(slot, &removed([1])).is_err(), "the index asks for descendants first, or together");
     index.apply(slot, &removed([1, 2, 3, 4])).unwrap();
     for _ in 0..2 {
         index.apply(slot, &removed([2, 3, 4])).unwrap();

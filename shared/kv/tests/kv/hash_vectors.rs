@@ -33,10 +33,7 @@ fn every_published_vector_is_reproduced() {
         let locals = local_hashes(&vector.tokens, vector.block_size, space);
         let expected: Vec<_> = numbers(&vector.local_hashes).into_iter().map(LocalHash).collect();
         assert_eq!(locals, expected);
-        let expected: Vec<_> = numbers(&vector.sequence_hashes)
-            .into_iter()
-            .map(SequenceHash)
-            .collect();
+        let expected: Vec<_> = numbers(&vector.sequence_hashes).into_iter().map(SequenceHash).collect();
         assert_eq!(sequence_hashes(&locals), expected);
         assert_eq!(block_hashes(&vector.tokens, vector.block_size, space), expected);
         let mut parent = None;

@@ -38,11 +38,7 @@ fn snapshot_of(index: &PrefixIndex, row: u32, flawed: bool) -> Snapshot {
     let mut blocks = dump.map(|dump| dump.runs).unwrap_or_default();
     if flawed {
         let parent = Some(SequenceHash(77));
-        blocks.push(SnapshotRun {
-            tier: Tier::Device,
-            parent,
-            blocks: vec![],
-        });
+        blocks.push(SnapshotRun { tier: Tier::Device, parent, blocks: vec![] });
     }
     Snapshot { seq: 1, blocks }
 }
@@ -51,11 +47,7 @@ fn run(step: Step, index: &mut PrefixIndex, model: &mut Model) {
     match step {
         Step::Apply(row, event) => {
             let accepted = index.apply(RowSlot(row), &event);
-            assert_eq!(
-                accepted.is_ok(),
-                model.apply(row, &event).is_ok(),
-                "{accepted:?} for {event:?}"
-            );
+            assert_eq!(accepted.is_ok(), model.apply(row, &event).is_ok(), "{accepted:?} for {event:?}");
         }
         Step::Drop(row) => {
             index.drop_row(RowSlot(row));
@@ -123,11 +115,7 @@ proptest! {
 
 fn device(parent: Option<u64>, blocks: impl IntoIterator<Item = u64>) -> KvEvent {
     let blocks = blocks.into_iter().map(SequenceHash).collect();
-    KvEvent::Stored {
-        tier: Tier::Device,
-        parent: parent.map(SequenceHash),
-        blocks,
-    }
+    KvEvent::Stored { tier: Tier::Device, parent: parent.map(SequenceHash), blocks }
 }
 
 #[test]
@@ -139,19 +127,10 @@ fn what_was_never_seen_is_answered_with_nothing() {
     index.drop_row(RowSlot(9));
     index.drop_row(RowSlot(u32::MAX));
     assert!(index.dump().is_empty() && overlap.touched().is_empty());
-    assert_eq!(
-        (
-            index.row_blocks(RowSlot(4)),
-            overlap.blocks(RowSlot(u32::MAX)).total()
-        ),
-        (0, 0)
-    );
+    assert_eq!((index.row_blocks(RowSlot(4)), overlap.blocks(RowSlot(u32::MAX)).total()), (0, 0));
     index.apply(RowSlot(3), &device(None, [1, 2])).unwrap();
     index.overlap(&[], &mut overlap);
-    assert_eq!(
-        (overlap.touched(), overlap.device()),
-        (&[][..], &[0, 0, 0, 0][..])
-    );
+    assert_eq!((overlap.touched(), overlap.device()), (&[][..], &[0, 0, 0, 0][..]));
 }
 
 #[test]
@@ -177,23 +156,14 @@ fn one_answer_is_used_for_many_queries() {
 fn limits_are_typed_and_counted() {
     let mut index = PrefixIndex::new(IndexLimits { rows: 2, blocks: 3 });
     index.apply(RowSlot(1), &device(None, [1, 2])).unwrap();
-    assert_eq!(
-        index.apply(RowSlot(1), &device(Some(2), [3, 4])),
-        Err(Refused::Full { limit: 3 })
-    );
+    assert_eq!(index.apply(RowSlot(1), &device(Some(2), [3, 4])), Err(Refused::Full { limit: 3 }));
     assert_eq!(
         index.apply(RowSlot(2), &device(None, [1])),
         Err(Refused::SlotOutOfRange { slot: 2, limit: 2 })
     );
     index.apply(RowSlot(0), &device(None, [1, 2, 3])).unwrap();
     let refused = index.stats().refused;
-    assert_eq!(
-        (
-            refused.events(RefusalReason::Full),
-            refused.blocks(RefusalReason::Full)
-        ),
-        (1, 2)
-    );
+    assert_eq!((refused.events(RefusalReason::Full), refused.blocks(RefusalReason::Full)), (1, 2));
     assert_eq!(refused.events(RefusalReason::SlotOutOfRange), 1);
     assert_eq!(refused.events(RefusalReason::UnknownParent), 0);
 }
@@ -203,17 +173,11 @@ fn every_reason_to_refuse_is_told_apart() {
     let mut index = PrefixIndex::default();
     index.apply(RowSlot(0), &device(None, [1, 2, 3])).unwrap();
     let hash = SequenceHash;
-    let removed = |block| KvEvent::Removed {
-        tier: Tier::Device,
-        blocks: vec![hash(block)],
-    };
+    let removed = |block| KvEvent::Removed { tier: Tier::Device, blocks: vec![hash(block)] };
     let table = [
         (device(Some(9), [10]), Refused::UnknownParent { parent: hash(9) }),
         (device(None, [2]), Refused::ParentConflict { block: hash(2) }),
-        (
-            device(Some(3), [8, 1]),
-            Refused::ParentConflict { block: hash(1) },
-        ),
+        (device(Some(3), [8, 1]), Refused::ParentConflict { block: hash(1) }),
         (device(Some(3), [8, 9, 8]), Refused::Repeated { block: hash(8) }),
         (removed(2), Refused::HasChildren { block: hash(2) }),
         (KvEvent::Unknown, Refused::UnknownKind),
@@ -228,11 +192,7 @@ fn every_reason_to_refuse_is_told_apart() {
         );
     }
     let other = index.apply(RowSlot(1), &device(Some(1), [2]));
-    assert_eq!(
-        other,
-        Err(Refused::UnknownParent { parent: hash(1) }),
-        "another row's block is no parent"
-    );
+    assert_eq!(other, Err(Refused::UnknownParent { parent: hash(1) }), "another row's block is no parent");
 }
 
 #[test]
@@ -240,9 +200,7 @@ fn wide_sharing_and_many_boundaries_are_answered_exactly() {
     let mut index = PrefixIndex::default();
     let rows = 300;
     for row in 0..rows {
-        index
-            .apply(RowSlot(row), &device(None, 1..=u64::from(1 + row % 130)))
-            .unwrap();
+        index.apply(RowSlot(row), &device(None, 1..=u64::from(1 + row % 130))).unwrap();
     }
     let query: Vec<_> = (1..=128).map(SequenceHash).collect();
     let mut overlap = Overlap::new();

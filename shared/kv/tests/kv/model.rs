@@ -42,9 +42,7 @@ impl Model {
     /// What `PrefixIndex::replace` promises: the new state, or an empty row.
     pub(crate) fn replace(&mut self, row: u32, runs: &[SnapshotRun]) -> Result<(), No> {
         self.drop_row(row);
-        let refused = runs
-            .iter()
-            .any(|run| self.apply(row, &run.clone().into()).is_err());
+        let refused = runs.iter().any(|run| self.apply(row, &run.clone().into()).is_err());
         if refused {
             self.drop_row(row);
             return Err(No);
@@ -57,11 +55,7 @@ impl Model {
     }
 
     pub(crate) fn distinct_blocks(&self) -> usize {
-        self.rows
-            .values()
-            .flat_map(BTreeMap::keys)
-            .collect::<BTreeSet<_>>()
-            .len()
+        self.rows.values().flat_map(BTreeMap::keys).collect::<BTreeSet<_>>().len()
     }
 
     pub(crate) fn overlap(&self, row: u32, query: &[SequenceHash]) -> TierBlocks {
@@ -122,10 +116,7 @@ impl Model {
             if !named.insert(*block) || self.rows.values().any(conflict) {
                 return Err(No);
             }
-            let held = changed.entry(*block).or_insert(Held {
-                parent: before,
-                tiers: BTreeSet::new(),
-            });
+            let held = changed.entry(*block).or_insert(Held { parent: before, tiers: BTreeSet::new() });
             held.tiers.insert(tier.index());
             before = Some(*block);
         }
@@ -140,9 +131,8 @@ impl Model {
             }
         }
         changed.retain(|_, held| !held.tiers.is_empty());
-        let closed = changed
-            .values()
-            .all(|held| held.parent.is_none_or(|parent| changed.contains_key(&parent)));
+        let closed =
+            changed.values().all(|held| held.parent.is_none_or(|parent| changed.contains_key(&parent)));
         closed.then_some(changed).ok_or(No)
     }
 }

@@ -41,29 +41,19 @@ impl Engine {
     }
 
     fn is_visible(&self, block: SequenceHash) -> bool {
-        self.held
-            .get(&block)
-            .is_some_and(|(parent, _)| parent.is_none_or(|parent| self.is_visible(parent)))
+        self.held.get(&block).is_some_and(|(parent, _)| parent.is_none_or(|parent| self.is_visible(parent)))
     }
 
     /// The visible part, as a naive index would hold it in row 0.
     fn visible(&self) -> Model {
         let mut model = Model::default();
         model.apply(0, &KvEvent::Cleared).unwrap();
-        let mut pending: Vec<_> = self
-            .held
-            .keys()
-            .copied()
-            .filter(|block| self.is_visible(*block))
-            .collect();
+        let mut pending: Vec<_> = self.held.keys().copied().filter(|block| self.is_visible(*block)).collect();
         while !pending.is_empty() {
             pending.retain(|block| {
                 let (parent, tiers) = &self.held[block];
-                let stored = |tier: &Tier| KvEvent::Stored {
-                    tier: *tier,
-                    parent: *parent,
-                    blocks: vec![*block],
-                };
+                let stored =
+                    |tier: &Tier| KvEvent::Stored { tier: *tier, parent: *parent, blocks: vec![*block] };
                 !tiers.iter().all(|tier| model.apply(0, &stored(tier)).is_ok())
             });
         }
@@ -73,9 +63,7 @@ impl Engine {
 
 fn replay(events: &[SequencedEvent], model: &mut Model) {
     for event in events {
-        model
-            .apply(0, &event.event)
-            .unwrap_or_else(|_| panic!("the log is not acceptable: {event:?}"));
+        model.apply(0, &event.event).unwrap_or_else(|_| panic!("the log is not acceptable: {event:?}"));
     }
 }
 

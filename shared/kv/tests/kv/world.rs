@@ -20,11 +20,7 @@ fn parent_number(number: u64) -> Option<u64> {
 
 /// The hash of a block; spread out, with one pair whose high halves are equal.
 pub(crate) fn hash(number: u64) -> SequenceHash {
-    SequenceHash(if number < 3 {
-        number
-    } else {
-        number.wrapping_mul(0xD134_2543_DE82_EF95)
-    })
+    SequenceHash(if number < 3 { number } else { number.wrapping_mul(0xD134_2543_DE82_EF95) })
 }
 
 /// The prompt that ends with block `number`: the numbers of its blocks.
@@ -71,22 +67,14 @@ fn stored_chain() -> impl Strategy<Value = KvEvent> {
         let mut blocks = path(number);
         let depth = depth.min(blocks.len() - 1);
         let blocks_before = blocks.drain(..depth).next_back();
-        KvEvent::Stored {
-            tier,
-            parent: blocks_before,
-            blocks,
-        }
+        KvEvent::Stored { tier, parent: blocks_before, blocks }
     })
 }
 
 /// A chain that is usually wrong somewhere.
 fn stored_nonsense() -> impl Strategy<Value = KvEvent> {
     let parent = prop::option::of((1..=BLOCKS).prop_map(hash));
-    (
-        tier(),
-        parent,
-        prop::collection::vec((1..=BLOCKS + 4).prop_map(hash), 0..4),
-    )
+    (tier(), parent, prop::collection::vec((1..=BLOCKS + 4).prop_map(hash), 0..4))
         .prop_map(|(tier, parent, blocks)| KvEvent::Stored { tier, parent, blocks })
 }
 

@@ -10,13 +10,7 @@ pub const fn candidate(worker_id: u64, dp_rank: u32) -> WorkerCandidate {
     WorkerCandidate {
         worker: WorkerIdentity { worker_id, dp_rank },
         visible: WorkerInputs::NONE,
-        cache: WorkerCacheInput {
-            effective: 0.0,
-            device: 0.0,
-            host: 0.0,
-            disk: 0.0,
-            shared: 0.0,
-        },
+        cache: WorkerCacheInput { effective: 0.0, device: 0.0, host: 0.0, disk: 0.0, shared: 0.0 },
         load: WorkerLoadInput {
             raw_prefill_blocks: 0.0,
             active_prefill_tokens: 0,
@@ -78,10 +72,7 @@ pub struct CacheWeights {
 
 impl From<&crate::KvRouterConfig> for CacheWeights {
     fn from(config: &crate::KvRouterConfig) -> Self {
-        Self {
-            host: config.host_cache_hit_weight,
-            disk: config.disk_cache_hit_weight,
-        }
+        Self { host: config.host_cache_hit_weight, disk: config.disk_cache_hit_weight }
     }
 }
 
@@ -90,13 +81,7 @@ impl CacheWeights {
     #[must_use]
     pub fn input(self, device: f64, host: f64, disk: f64) -> WorkerCacheInput {
         let effective = device + self.host * host + self.disk * disk;
-        WorkerCacheInput {
-            effective,
-            device,
-            host,
-            disk,
-            shared: 0.0,
-        }
+        WorkerCacheInput { effective, device, host, disk, shared: 0.0 }
     }
 }
 
@@ -108,12 +93,7 @@ pub const fn load(
     decode_cost_blocks: f64,
     active_requests: u64,
 ) -> WorkerLoadInput {
-    WorkerLoadInput {
-        raw_prefill_blocks,
-        active_prefill_tokens,
-        decode_cost_blocks,
-        active_requests,
-    }
+    WorkerLoadInput { raw_prefill_blocks, active_prefill_tokens, decode_cost_blocks, active_requests }
 }
 
 /// Puts a [`WorkerSelectionContext`] together.

@@ -62,15 +62,9 @@ pub fn choose(
     score(policy, context, rows, scratch)?;
     let chosen = pick(policy, context, rows, scratch)?;
     let candidate = rows.get(chosen).zip(scratch.scored.get(chosen));
-    let (row, scored) = candidate.ok_or(WorkerSelectionPolicyError::InvalidRow {
-        row: chosen,
-        candidates: rows.len(),
-    })?;
-    Ok(Pick {
-        worker_id: row.worker.worker_id,
-        dp_rank: row.worker.dp_rank,
-        cost: scored.cost,
-    })
+    let (row, scored) =
+        candidate.ok_or(WorkerSelectionPolicyError::InvalidRow { row: chosen, candidates: rows.len() })?;
+    Ok(Pick { worker_id: row.worker.worker_id, dp_rank: row.worker.dp_rank, cost: scored.cost })
 }
 
 /// The first half of [`evaluate`]: drops the rows that the policy's filters do not keep.
@@ -97,11 +91,7 @@ pub fn filter(
             return Err(error);
         }
     }
-    if rows.is_empty() {
-        Err(WorkerSelectionPolicyError::AllFiltered { candidates: before })
-    } else {
-        Ok(())
-    }
+    if rows.is_empty() { Err(WorkerSelectionPolicyError::AllFiltered { candidates: before }) } else { Ok(()) }
 }
 
 /// Lets the next component see `inputs` and no more.
@@ -118,12 +108,7 @@ fn score(
     scratch: &mut Scratch,
 ) -> Result<(), WorkerSelectionPolicyError> {
     scratch.scored.clear();
-    scratch
-        .scored
-        .extend(rows.iter().map(|row| ScoredWorkerCandidate {
-            worker: row.worker,
-            cost: 0.0,
-        }));
+    scratch.scored.extend(rows.iter().map(|row| ScoredWorkerCandidate { worker: row.worker, cost: 0.0 }));
     for (index, (inputs, scorer)) in policy.scorers.iter_mut().enumerate() {
         show(rows, *inputs);
         scratch.contributions.clear();
@@ -145,10 +130,7 @@ fn accumulate(
         }
         scored.cost += value;
         if !scored.cost.is_finite() {
-            return Err(WorkerSelectionPolicyError::NonFiniteCost {
-                row,
-                value: scored.cost,
-            });
+            return Err(WorkerSelectionPolicyError::NonFiniteCost { row, value: scored.cost });
         }
     }
     Ok(())
@@ -161,21 +143,10 @@ fn pick(
     scratch: &mut Scratch,
 ) -> Result<usize, WorkerSelectionPolicyError> {
     let (inputs, picker) = &mut policy.picker;
-    let Scratch {
-        scored,
-        cache,
-        load,
-        multipliers,
-        ..
-    } = scratch;
+    let Scratch { scored, cache, load, multipliers, .. } = scratch;
     let view = WorkerInputView {
         candidates: scored,
-        cache: column(
-            *inputs,
-            WorkerInputs::CACHE,
-            cache,
-            rows.iter().map(|row| row.cache),
-        ),
+        cache: column(*inputs, WorkerInputs::CACHE, cache, rows.iter().map(|row| row.cache)),
         load: column(*inputs, WorkerInputs::LOAD, load, rows.iter().map(|row| row.load)),
         preferred_taint_multiplier: column(
             *inputs,

@@ -44,8 +44,7 @@ fn cheapest() -> Box<dyn WorkerPicker> {
     Box::new(Choose(WorkerInputs::NONE, |view: WorkerInputView<'_>| {
         let rows = view.candidates().iter().enumerate();
         let best = rows.min_by(|(_, a), (_, b)| a.cost().total_cmp(&b.cost()));
-        best.map(|(row, _)| row)
-            .ok_or_else(|| WorkerSelectionPolicyError::failed("empty"))
+        best.map(|(row, _)| row).ok_or_else(|| WorkerSelectionPolicyError::failed("empty"))
     }))
 }
 
@@ -54,35 +53,18 @@ fn policy(scorers: Vec<Box<dyn WorkerScorer>>, picker: Box<dyn WorkerPicker>) ->
 }
 
 fn run(policy: &mut WorkerSelectionPolicy) -> Outcome<Pick> {
-    let mut rows: Vec<_> = (0..4_u8)
-        .map(|id| candidate(u64::from(id), 0).with_load(load(f64::from(id), 1, 2.0, 3)))
-        .collect();
-    evaluate(
-        policy,
-        &ContextBuilder::new(64, 16).build(),
-        &mut rows,
-        &mut Scratch::default(),
-    )
+    let mut rows: Vec<_> =
+        (0..4_u8).map(|id| candidate(u64::from(id), 0).with_load(load(f64::from(id), 1, 2.0, 3))).collect();
+    evaluate(policy, &ContextBuilder::new(64, 16).build(), &mut rows, &mut Scratch::default())
 }
 
 #[test]
 fn contributions_are_summed_and_the_pick_is_named() {
-    let by_id = Score(WorkerInputs::NONE, |row: &WorkerCandidate| {
-        Ok(row.worker_id() as f64)
-    });
-    let not_zero = Score(WorkerInputs::NONE, |row: &WorkerCandidate| {
-        Ok(if row.worker_id() == 0 { 9.0 } else { 0.0 })
-    });
+    let by_id = Score(WorkerInputs::NONE, |row: &WorkerCandidate| Ok(row.worker_id() as f64));
+    let not_zero =
+        Score(WorkerInputs::NONE, |row: &WorkerCandidate| Ok(if row.worker_id() == 0 { 9.0 } else { 0.0 }));
     let pick = run(&mut policy(vec![Box::new(by_id), Box::new(not_zero)], cheapest())).unwrap();
-    assert_eq!(
-        pick,
-        Pick {
-            row: 1,
-            worker_id: 1,
-            dp_rank: 0,
-            cost: 1.0
-        }
-    );
+    assert_eq!(pick, Pick { row: 1, worker_id: 1, dp_rank: 0, cost: 1.0 });
 }
 
 #[test]
@@ -99,17 +81,11 @@ fn a_component_sees_only_the_groups_it_asked_for() {
     });
     let picker = Choose(WorkerInputs::ROUTING, |view: WorkerInputView<'_>| {
         assert!(view.load().is_none() && view.cache().is_none());
-        assert_eq!(
-            view.preferred_taint_multiplier().map(<[f64]>::len),
-            Some(view.candidates().len())
-        );
+        assert_eq!(view.preferred_taint_multiplier().map(<[f64]>::len), Some(view.candidates().len()));
         Ok(3)
     });
     let mut policy = policy(vec![Box::new(loaded), Box::new(blind)], Box::new(picker));
-    assert_eq!(
-        policy.required_worker_inputs(),
-        WorkerInputs::LOAD | WorkerInputs::ROUTING
-    );
+    assert_eq!(policy.required_worker_inputs(), WorkerInputs::LOAD | WorkerInputs::ROUTING);
     assert_eq!(run(&mut policy).unwrap().cost, -3.0);
 }
 
@@ -121,14 +97,7 @@ fn b81_non_finite_contributions_and_sums_never_reach_the_picker() {
         });
         let error = run(&mut policy(vec![Box::new(scorer)], never())).unwrap_err();
         assert!(
-            matches!(
-                error,
-                WorkerSelectionPolicyError::NonFiniteContribution {
-                    scorer: 0,
-                    row: 2,
-                    ..
-                }
-            ),
+            matches!(error, WorkerSelectionPolicyError::NonFiniteContribution { scorer: 0, row: 2, .. }),
             "{error}"
         );
     }
@@ -136,17 +105,13 @@ fn b81_non_finite_contributions_and_sums_never_reach_the_picker() {
         Box::new(Score(WorkerInputs::NONE, |_: &WorkerCandidate| Ok(f64::MAX)))
     };
     let error = run(&mut policy(vec![huge(), huge()], never())).unwrap_err();
-    assert!(
-        matches!(error, WorkerSelectionPolicyError::NonFiniteCost { row: 0, .. }),
-        "{error}"
-    );
+    assert!(matches!(error, WorkerSelectionPolicyError::NonFiniteCost { row: 0, .. }), "{error}");
 }
 
 fn never() -> Box<dyn WorkerPicker> {
-    Box::new(Choose(
-        WorkerInputs::NONE,
-        |_: WorkerInputView<'_>| -> Outcome<usize> { panic!("the picker ran") },
-    ))
+    Box::new(Choose(WorkerInputs::NONE, |_: WorkerInputView<'_>| -> Outcome<usize> {
+        panic!("the picker ran")
+    }))
 }
 
 #[test]
@@ -167,28 +132,14 @@ fn a_place_that_a_batch_scorer_leaves_alone_is_refused() {
         }
     }
     let error = run(&mut policy(vec![Box::new(Lazy)], never())).unwrap_err();
-    assert!(
-        matches!(
-            error,
-            WorkerSelectionPolicyError::NonFiniteContribution { row: 1, .. }
-        ),
-        "{error}"
-    );
+    assert!(matches!(error, WorkerSelectionPolicyError::NonFiniteContribution { row: 1, .. }), "{error}");
 }
 
 #[test]
 fn a_row_out_of_range_is_refused() {
-    let picker = Choose(WorkerInputs::NONE, |view: WorkerInputView<'_>| {
-        Ok(view.candidates().len())
-    });
+    let picker = Choose(WorkerInputs::NONE, |view: WorkerInputView<'_>| Ok(view.candidates().len()));
     let error = run(&mut policy(Vec::new(), Box::new(picker))).unwrap_err();
-    assert_eq!(
-        error,
-        WorkerSelectionPolicyError::InvalidRow {
-            row: 4,
-            candidates: 4
-        }
-    );
+    assert_eq!(error, WorkerSelectionPolicyError::InvalidRow { row: 4, candidates: 4 });
 }
 
 #[test]
@@ -203,21 +154,17 @@ fn a_pick_after_filters_names_the_worker_that_was_left() {
 fn b90_filters_that_drop_every_row_are_their_own_outcome() {
     let none = Keep(|_: &WorkerCandidate| Ok(false));
     let mut policy = policy(Vec::new(), never()).with_filters(vec![Box::new(none)]);
-    assert_eq!(
-        run(&mut policy),
-        Err(WorkerSelectionPolicyError::AllFiltered { candidates: 4 })
-    );
+    assert_eq!(run(&mut policy), Err(WorkerSelectionPolicyError::AllFiltered { candidates: 4 }));
 }
 
 #[test]
 fn a_failing_filter_fails_the_policy_and_is_not_taken_for_a_no() {
-    let broken = Keep(|row: &WorkerCandidate| {
-        if row.worker_id() == 1 {
-            Err(WorkerSelectionPolicyError::failed("lost"))
-        } else {
-            Ok(false)
-        }
-    });
+    let broken =
+        Keep(
+            |row: &WorkerCandidate| {
+                if row.worker_id() == 1 { Err(WorkerSelectionPolicyError::failed("lost")) } else { Ok(false) }
+            },
+        );
     let mut policy = policy(Vec::new(), never()).with_filters(vec![Box::new(broken)]);
     assert_eq!(run(&mut policy), Err(WorkerSelectionPolicyError::failed("lost")));
 }

@@ -106,9 +106,8 @@ where
 /// Socket options are an improvement, not a condition: a peer that is gone already makes them fail.
 fn prepare(stream: &TcpStream, options: &HttpServerOptions) {
     let keepalive = socket2::TcpKeepalive::new().with_time(options.keepalive);
-    let prepared = stream
-        .set_nodelay(true)
-        .and_then(|()| socket2::SockRef::from(stream).set_tcp_keepalive(&keepalive));
+    let prepared =
+        stream.set_nodelay(true).and_then(|()| socket2::SockRef::from(stream).set_tcp_keepalive(&keepalive));
     if let Err(error) = prepared {
         tracing::debug!(%error, "cannot set socket options");
     }
@@ -159,8 +158,7 @@ struct Spoken(AtomicU8);
 
 impl Spoken {
     fn heard(&self, version: Version) {
-        self.0
-            .store(if version == Version::HTTP_2 { 2 } else { 1 }, Ordering::Relaxed);
+        self.0.store(if version == Version::HTTP_2 { 2 } else { 1 }, Ordering::Relaxed);
     }
 
     /// `None` until the first request.
@@ -202,9 +200,7 @@ where
         Box::pin(async move {
             let mut response = answer.await?;
             if says_close && draining.is_cancelled() {
-                response
-                    .headers_mut()
-                    .insert(CONNECTION, HeaderValue::from_static("close"));
+                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
             Ok(response)
         })

@@ -23,12 +23,7 @@ pub(super) struct StallGuard<T> {
 
 impl<T> StallGuard<T> {
     pub(super) fn new(io: T, limit: Duration) -> Self {
-        Self {
-            io,
-            limit,
-            timer: Box::pin(tokio::time::sleep(limit)),
-            stalled: false,
-        }
+        Self { io, limit, timer: Box::pin(tokio::time::sleep(limit)), stalled: false }
     }
 
     /// Passes on what a write came to; a pending one runs against the clock that the first pending one started.
@@ -41,10 +36,7 @@ impl<T> StallGuard<T> {
             self.stalled = true;
             self.timer.as_mut().reset(Instant::now() + self.limit);
         }
-        self.timer
-            .as_mut()
-            .poll(context)
-            .map(|()| Err(io::ErrorKind::TimedOut.into()))
+        self.timer.as_mut().poll(context).map(|()| Err(io::ErrorKind::TimedOut.into()))
     }
 }
 

@@ -24,14 +24,12 @@ where
     E: Display,
 {
     let mut future = pin!(future);
-    poll_fn(
-        |context| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
-            Ok(Poll::Pending) => Poll::Pending,
-            Ok(Poll::Ready(Ok(()))) => Poll::Ready(Ok(())),
-            Ok(Poll::Ready(Err(error))) => Poll::Ready(Err(Failure::Error(error.to_string()))),
-            Err(payload) => Poll::Ready(Err(Failure::Panic(panic_message(payload.as_ref())))),
-        },
-    )
+    poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
+        Ok(Poll::Pending) => Poll::Pending,
+        Ok(Poll::Ready(Ok(()))) => Poll::Ready(Ok(())),
+        Ok(Poll::Ready(Err(error))) => Poll::Ready(Err(Failure::Error(error.to_string()))),
+        Err(payload) => Poll::Ready(Err(Failure::Panic(panic_message(payload.as_ref())))),
+    })
     .await
 }
 
@@ -39,8 +37,5 @@ fn panic_message(payload: &(dyn Any + Send)) -> String {
     if let Some(text) = payload.downcast_ref::<&str>() {
         return (*text).to_owned();
     }
-    payload
-        .downcast_ref::<String>()
-        .cloned()
-        .unwrap_or_else(|| "a value that is no text".to_owned())
+    payload.downcast_ref::<String>().cloned().unwrap_or_else(|| "a value that is no text".to_owned())
 }

@@ -29,17 +29,10 @@ pub fn kept_blocks(blocks: &[SequenceHash]) -> Vec<KeptBlock> {
         Vec::with_capacity(blocks.len().min(NEAR_DEPTH) / NEAR_STRIDE + blocks.len() / FAR_STRIDE + 1);
     let mut depth = 0;
     while depth < blocks.len() {
-        let stride = if depth < NEAR_DEPTH {
-            NEAR_STRIDE
-        } else {
-            FAR_STRIDE
-        };
+        let stride = if depth < NEAR_DEPTH { NEAR_STRIDE } else { FAR_STRIDE };
         let next = (depth + stride).min(blocks.len());
         let weight = u32::try_from(next - depth).unwrap_or(u32::MAX);
-        kept.push(KeptBlock {
-            hash: blocks[next - 1],
-            weight,
-        });
+        kept.push(KeptBlock { hash: blocks[next - 1], weight });
         depth = next;
     }
     kept
@@ -117,11 +110,7 @@ impl ActiveBlocks {
             self.holders.insert(hash, Holders::One((column, 1)));
             return true;
         };
-        match holders
-            .as_mut_slice()
-            .iter_mut()
-            .find(|holder| holder.0 == column)
-        {
+        match holders.as_mut_slice().iter_mut().find(|holder| holder.0 == column) {
             Some(holder) => {
                 holder.1 += 1;
                 false
@@ -137,11 +126,7 @@ impl ActiveBlocks {
         let Some(holders) = self.holders.get_mut(&hash) else {
             return false;
         };
-        let Some(holder) = holders
-            .as_mut_slice()
-            .iter_mut()
-            .find(|holder| holder.0 == column)
-        else {
+        let Some(holder) = holders.as_mut_slice().iter_mut().find(|holder| holder.0 == column) else {
             return false;
         };
         holder.1 -= 1;
@@ -181,17 +166,10 @@ mod tests {
     fn book_rule_5_weights_add_up_and_depths_depend_on_the_depth_alone() {
         for length in [0, 1, 15, 16, 17, 4_095, 4_096, 4_097, 5_000, 70_000] {
             let kept = kept_blocks(&hashes(length));
-            assert_eq!(
-                kept.iter().map(|block| u64::from(block.weight)).sum::<u64>(),
-                length
-            );
+            assert_eq!(kept.iter().map(|block| u64::from(block.weight)).sum::<u64>(), length);
             let longer = kept_blocks(&hashes(length + 1_000));
             let common = kept.len().saturating_sub(1);
-            assert_eq!(
-                kept[..common],
-                longer[..common],
-                "a longer prompt keeps the same depths"
-            );
+            assert_eq!(kept[..common], longer[..common], "a longer prompt keeps the same depths");
         }
         assert_eq!(kept_blocks(&hashes(4_096)).len(), 256);
     }

@@ -74,9 +74,6 @@ impl Log {
     #[must_use]
     pub fn append(&mut self, entry: Entry) -> LogEntry {
         self.last += 1;
-        LogEntry {
-            sequence: self.last,
-            entry,
-        }
+        LogEntry { sequence: self.last, entry }
     }
 }

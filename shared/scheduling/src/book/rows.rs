@@ -45,10 +45,7 @@ impl BookRows {
             self.rows.push(BookRow::default());
             self.rows.len() - 1
         });
-        self.rows[slot] = BookRow {
-            row: Some(row),
-            ..BookRow::default()
-        };
+        self.rows[slot] = BookRow { row: Some(row), ..BookRow::default() };
         self.slots.insert(row, slot);
         slot
     }

@@ -11,10 +11,7 @@ fn booked(counter: u64, attempt: u32, worker: u64) -> Entry {
 
 /// The `number`th life of a worker.
 fn life_of(number: u64) -> Life {
-    Life {
-        incarnation: Incarnation(number),
-        revision: 10 * number,
-    }
+    Life { incarnation: Incarnation(number), revision: 10 * number }
 }
 
 fn booked_in(counter: u64, attempt: u32, worker: u64, life: u64) -> Entry {
@@ -31,10 +28,7 @@ fn booked_in(counter: u64, attempt: u32, worker: u64, life: u64) -> Entry {
 }
 
 fn released(counter: u64) -> Entry {
-    Entry::Released {
-        key: key(counter),
-        by_caller: false,
-    }
+    Entry::Released { key: key(counter), by_caller: false }
 }
 
 /// A book that applies entries as its own log numbers them.
@@ -52,11 +46,7 @@ impl Written {
     }
 
     fn lives(&mut self, lives: &[(u64, u64)]) {
-        self.book.set_lives(
-            lives
-                .iter()
-                .map(|(worker, life)| (Row::new(*worker, 0), life_of(*life))),
-        );
+        self.book.set_lives(lives.iter().map(|(worker, life)| (Row::new(*worker, 0), life_of(*life))));
     }
 
     fn write(&mut self, entry: Entry) -> &mut Self {
@@ -75,10 +65,7 @@ fn book_rule_2_entries_apply_strictly_in_sequence() {
     let mut book = Book::default();
     let mut log = Log::default();
     let (first, second) = (log.append(booked(1, 1, 1)), log.append(released(1)));
-    assert_eq!(
-        book.apply(0, &second),
-        Err(OutOfSequence { applied: 0, found: 2 })
-    );
+    assert_eq!(book.apply(0, &second), Err(OutOfSequence { applied: 0, found: 2 }));
     assert!(book.is_empty());
     book.apply(0, &first).unwrap();
     assert_eq!(book.apply(0, &first), Err(OutOfSequence { applied: 1, found: 1 }));
@@ -90,39 +77,16 @@ fn book_rule_2_entries_apply_strictly_in_sequence() {
 fn a_reservation_lives_from_booked_to_released() {
     let mut written = Written::with_lives(&[(1, 1)]);
     written.write(booked(3, 1, 1));
-    let full = RowLoad {
-        active_requests: 1,
-        active_prefill_tokens: 300,
-        prompt_blocks: 23,
-        output_blocks: 0,
-    };
+    let full =
+        RowLoad { active_requests: 1, active_prefill_tokens: 300, prompt_blocks: 23, output_blocks: 0 };
     assert_eq!(written.load(1), full);
-    written.write(Entry::PrefillComplete {
-        key: key(3),
-        attempt: 1,
-    });
-    written.write(Entry::PrefillComplete {
-        key: key(3),
-        attempt: 1,
-    });
-    assert_eq!(
-        written.load(1),
-        RowLoad {
-            active_prefill_tokens: 0,
-            ..full
-        }
-    );
+    written.write(Entry::PrefillComplete { key: key(3), attempt: 1 });
+    written.write(Entry::PrefillComplete { key: key(3), attempt: 1 });
+    assert_eq!(written.load(1), RowLoad { active_prefill_tokens: 0, ..full });
     for total_blocks in [2, 1, 5] {
-        written.write(Entry::OutputGrew {
-            key: key(3),
-            total_blocks,
-        });
+        written.write(Entry::OutputGrew { key: key(3), total_blocks });
     }
-    assert_eq!(
-        written.load(1).output_blocks,
-        5,
-        "absolute totals merge by maximum"
-    );
+    assert_eq!(written.load(1).output_blocks, 5, "absolute totals merge by maximum");
     written.write(released(3)).write(released(3));
     assert_eq!(written.load(1), RowLoad::default());
     assert_eq!(written.book.kept_hashes(), 0);
@@ -131,23 +95,10 @@ fn a_reservation_lives_from_booked_to_released() {
 #[test]
 fn book_rule_4_a_higher_attempt_replaces_the_lower_in_one_step() {
     let mut written = Written::with_lives(&[(1, 1), (2, 1)]);
-    written
-        .write(booked(1, 1, 1))
-        .write(booked(1, 2, 2))
-        .write(booked(1, 1, 1));
-    assert_eq!(
-        (written.load(1).active_requests, written.load(2).active_requests),
-        (0, 1)
-    );
-    written.write(Entry::PrefillComplete {
-        key: key(1),
-        attempt: 1,
-    });
-    assert_eq!(
-        written.load(2).active_prefill_tokens,
-        100,
-        "news of a replaced attempt changes nothing"
-    );
+    written.write(booked(1, 1, 1)).write(booked(1, 2, 2)).write(booked(1, 1, 1));
+    assert_eq!((written.load(1).active_requests, written.load(2).active_requests), (0, 1));
+    written.write(Entry::PrefillComplete { key: key(1), attempt: 1 });
+    assert_eq!(written.load(2).active_prefill_tokens, 100, "news of a replaced attempt changes nothing");
     written.write(released(1));
     assert_eq!(written.load(2), RowLoad::default());
 }
@@ -156,10 +107,7 @@ fn book_rule_4_a_higher_attempt_replaces_the_lower_in_one_step() {
 fn book_rule_6_only_known_rows_in_their_current_life_count() {
     let mut written = Written::with_lives(&[(1, 1)]);
     written.write(booked(1, 1, 1)).write(booked(2, 1, 2));
-    assert_eq!(
-        (written.load(1).active_requests, written.load(2).active_requests),
-        (1, 0)
-    );
+    assert_eq!((written.load(1).active_requests, written.load(2).active_requests), (1, 0));
     written.lives(&[(1, 1), (2, 1)]);
     assert_eq!(written.load(2).active_requests, 1, "the row became known");
     written.lives(&[(1, 7), (2, 1)]);
@@ -174,16 +122,9 @@ fn book_rule_6_only_known_rows_in_their_current_life_count() {
         1,
         "b44: releasing the old booking takes nothing from the new life"
     );
-    let again = Life {
-        revision: 999,
-        ..life_of(7)
-    };
+    let again = Life { revision: 999, ..life_of(7) };
     written.book.set_lives([(Row::new(1, 0), again)]);
-    assert_eq!(
-        written.load(1).active_requests,
-        1,
-        "a life that registers again is the same life"
-    );
+    assert_eq!(written.load(1).active_requests, 1, "a life that registers again is the same life");
     written.lives(&[]);
     assert_eq!(written.load(1), RowLoad::default());
     written.write(released(2)).write(released(3));
@@ -194,32 +135,13 @@ fn book_rule_6_only_known_rows_in_their_current_life_count() {
 fn book_rule_3_aliases_answer_and_leave_tombstones_for_a_minute() {
     let mut book = Book::default();
     let mut log = Log::default();
-    let alias = Alias {
-        id: "mine".into(),
-        fingerprint: 5,
-    };
-    let Entry::Booked(plain) = booked(1, 1, 1) else {
-        unreachable!()
-    };
-    book.apply(
-        0,
-        &log.append(Entry::Booked(Booked {
-            alias: Some(alias),
-            ..plain
-        })),
-    )
-    .unwrap();
+    let alias = Alias { id: "mine".into(), fingerprint: 5 };
+    let Entry::Booked(plain) = booked(1, 1, 1) else { unreachable!() };
+    book.apply(0, &log.append(Entry::Booked(Booked { alias: Some(alias), ..plain }))).unwrap();
     assert_eq!(book.by_alias("mine"), Some((key(1), 5)));
     assert_eq!(book.freed(0, "mine"), Freed::Live(key(1)));
     assert_eq!(book.freed(0, "yours"), Freed::Unknown);
-    book.apply(
-        1_000,
-        &log.append(Entry::Released {
-            key: key(1),
-            by_caller: true,
-        }),
-    )
-    .unwrap();
+    book.apply(1_000, &log.append(Entry::Released { key: key(1), by_caller: true })).unwrap();
     assert_eq!(book.by_alias("mine"), None);
     assert_eq!(book.freed(60_999, "mine"), Freed::AlreadyReleased);
     assert_eq!(book.freed(61_000, "mine"), Freed::Unknown);
@@ -235,20 +157,15 @@ impl Naive {
     fn apply(&mut self, entry: &Entry) {
         match entry {
             Entry::Booked(booked) => {
-                let lower = self
-                    .live
-                    .get(&booked.key.counter)
-                    .is_none_or(|(live, ..)| live.attempt < booked.attempt);
+                let lower =
+                    self.live.get(&booked.key.counter).is_none_or(|(live, ..)| live.attempt < booked.attempt);
                 if lower {
-                    self.live
-                        .insert(booked.key.counter, (booked.clone(), booked.prefill_tokens, 0));
+                    self.live.insert(booked.key.counter, (booked.clone(), booked.prefill_tokens, 0));
                 }
             }
             Entry::PrefillComplete { key, attempt } => {
-                if let Some((_, tokens, _)) = self
-                    .live
-                    .get_mut(&key.counter)
-                    .filter(|live| live.0.attempt == *attempt)
+                if let Some((_, tokens, _)) =
+                    self.live.get_mut(&key.counter).filter(|live| live.0.attempt == *attempt)
                 {
                     *tokens = 0;
                 }
@@ -274,12 +191,7 @@ impl Naive {
             load.active_requests += 1;
             load.active_prefill_tokens += tokens;
             load.output_blocks += blocks;
-            hashes.extend(
-                booked
-                    .blocks
-                    .iter()
-                    .map(|block| (block.hash, u64::from(block.weight))),
-            );
+            hashes.extend(booked.blocks.iter().map(|block| (block.hash, u64::from(block.weight))));
         }
         load.prompt_blocks = hashes.values().sum();
         load
@@ -304,26 +216,18 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let restarts = any::<bool>();
     proptest::collection::vec((entry, restarts), 1..60).prop_map(|drawn| {
         let mut lives = [1_u64; 3];
-        let steps = drawn
-            .into_iter()
-            .map(|((counter, number, worker, kind), restart)| match kind {
-                0 => Step::Write(booked_in(counter, number, worker, lives[worker as usize])),
-                1 => Step::Write(Entry::PrefillComplete {
-                    key: key(counter),
-                    attempt: number,
-                }),
-                2 => Step::Write(Entry::OutputGrew {
-                    key: key(counter),
-                    total_blocks: u64::from(number),
-                }),
-                3 => Step::Write(released(counter)),
-                _ => {
-                    lives[0] += u64::from(restart);
-                    Step::Lives(std::array::from_fn(|worker| {
-                        (number & (1 << worker) != 0).then_some(lives[worker])
-                    }))
-                }
-            });
+        let steps = drawn.into_iter().map(|((counter, number, worker, kind), restart)| match kind {
+            0 => Step::Write(booked_in(counter, number, worker, lives[worker as usize])),
+            1 => Step::Write(Entry::PrefillComplete { key: key(counter), attempt: number }),
+            2 => Step::Write(Entry::OutputGrew { key: key(counter), total_blocks: u64::from(number) }),
+            3 => Step::Write(released(counter)),
+            _ => {
+                lives[0] += u64::from(restart);
+                Step::Lives(std::array::from_fn(|worker| {
+                    (number & (1 << worker) != 0).then_some(lives[worker])
+                }))
+            }
+        });
         steps.collect()
     })
 }

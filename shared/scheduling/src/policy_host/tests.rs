@@ -29,12 +29,7 @@ impl WorkerPicker for Scripted {
 
 fn scripted(picks: Picks) -> impl WorkerSelectionPolicyFactory {
     move |config: &KvRouterConfig, label: &'static str, _: RoutingPartitionRef<'_>| {
-        WorkerSelectionPolicy::new(
-            config.clone(),
-            label,
-            Vec::new(),
-            Box::new(Scripted(Arc::clone(&picks))),
-        )
+        WorkerSelectionPolicy::new(config.clone(), label, Vec::new(), Box::new(Scripted(Arc::clone(&picks))))
     }
 }
 
@@ -46,11 +41,8 @@ struct Setup {
 impl Setup {
     fn new(factory: impl WorkerSelectionPolicyFactory) -> Self {
         let clock = TestClock::default();
-        let config = KvRouterConfig {
-            quarantine_after_failures: 3,
-            quarantine_ms: 100,
-            ..KvRouterConfig::default()
-        };
+        let config =
+            KvRouterConfig { quarantine_after_failures: 3, quarantine_ms: 100, ..KvRouterConfig::default() };
         let parts = PolicyParts {
             config: Arc::new(config),
             partition: PartitionId::aggregated("m"),
@@ -58,10 +50,7 @@ impl Setup {
             fallback: Arc::new(scripted(Arc::new(|rows| Ok(rows - 1)))),
             clock: Box::new(clock.clone()),
         };
-        Self {
-            host: PolicyHost::new(parts),
-            clock,
-        }
+        Self { host: PolicyHost::new(parts), clock }
     }
 
     fn picking(
@@ -82,10 +71,7 @@ impl Setup {
 
     fn failures(&self, label: &str) -> u64 {
         let failures = &self.host.health().failures;
-        failures
-            .iter()
-            .find(|(name, _)| *name == label)
-            .map_or(0, |(_, count)| *count)
+        failures.iter().find(|(name, _)| *name == label).map_or(0, |(_, count)| *count)
     }
 }
 
@@ -108,12 +94,7 @@ fn b83_an_error_and_a_bad_row_cost_one_request_its_choice() {
     let fallback = |label| (2, ChosenBy::Fallback(label));
     assert_eq!(
         answers,
-        [
-            fallback("error"),
-            (0, ChosenBy::Policy),
-            fallback("invalid_row"),
-            (0, ChosenBy::Policy)
-        ]
+        [fallback("error"), (0, ChosenBy::Policy), fallback("invalid_row"), (0, ChosenBy::Policy)]
     );
     assert_eq!((setup.failures("error"), setup.failures("invalid_row")), (1, 1));
 }
@@ -149,11 +130,7 @@ fn b83_repeated_failures_quarantine_the_policy_longer_each_time() {
     for _ in 0..3 {
         assert_eq!(setup.choose(100), Ok((2, ChosenBy::Fallback("panic"))));
     }
-    assert_eq!(
-        setup.choose(299),
-        Ok((2, ChosenBy::Fallback("quarantined"))),
-        "the second one lasts 200 ms"
-    );
+    assert_eq!(setup.choose(299), Ok((2, ChosenBy::Fallback("quarantined"))), "the second one lasts 200 ms");
     assert_eq!(setup.choose(300), Ok((2, ChosenBy::Fallback("panic"))));
     assert_eq!((setup.failures("panic"), setup.host.health().quarantines), (7, 2));
 }
@@ -217,22 +194,17 @@ impl WorkerFilter for Keep {
 }
 
 fn filtering(keep: fn(u64) -> bool, picks: fn(usize) -> usize) -> Setup {
-    Setup::new(
-        move |config: &KvRouterConfig, label: &'static str, partition: RoutingPartitionRef<'_>| {
-            let policy = scripted(Arc::new(move |rows| Ok(picks(rows)))).build(config, label, partition);
-            policy.with_filters(vec![Box::new(Keep(Box::new(keep)))])
-        },
-    )
+    Setup::new(move |config: &KvRouterConfig, label: &'static str, partition: RoutingPartitionRef<'_>| {
+        let policy = scripted(Arc::new(move |rows| Ok(picks(rows)))).build(config, label, partition);
+        policy.with_filters(vec![Box::new(Keep(Box::new(keep)))])
+    })
 }
 
 #[test]
 fn b90_a_filter_that_drops_all_is_not_a_failure_and_no_fallback_steps_in() {
     let mut setup = filtering(|_| false, |_| 0);
     for _ in 0..5 {
-        assert_eq!(
-            setup.choose(0),
-            Err(WorkerSelectionPolicyError::AllFiltered { candidates: 3 })
-        );
+        assert_eq!(setup.choose(0), Err(WorkerSelectionPolicyError::AllFiltered { candidates: 3 }));
     }
     assert_eq!(setup.host.health(), &PolicyHealth::default());
 }
@@ -247,11 +219,7 @@ fn the_fallback_chooses_among_the_rows_that_the_filters_left() {
 fn a_filter_that_panics_leaves_the_fallback_every_row() {
     let mut setup = filtering(
         |worker| {
-            if worker == 1 {
-                panic!("in the filter")
-            } else {
-                false
-            }
+            if worker == 1 { panic!("in the filter") } else { false }
         },
         |_| 0,
     );

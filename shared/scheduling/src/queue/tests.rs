@@ -12,13 +12,7 @@ fn waiting(request: Request, deadline_ms: u64) -> Waiting {
 }
 
 fn tied(counter: u64) -> Request {
-    constrained(
-        counter,
-        Constraints {
-            allowed_workers: vec![WorkerId(1)],
-            ..Constraints::default()
-        },
-    )
+    constrained(counter, Constraints { allowed_workers: vec![WorkerId(1)], ..Constraints::default() })
 }
 
 fn queue(requests: Vec<Request>) -> FcfsQueue {
@@ -34,11 +28,7 @@ fn asked(queue: &mut FcfsQueue, may_go: impl Fn(u64) -> bool) -> Vec<u64> {
     let mut asked = Vec::new();
     queue.offer(&mut |waiting| {
         asked.push(waiting.request.key.counter);
-        if may_go(waiting.request.key.counter) {
-            Verdict::Done
-        } else {
-            Verdict::Blocked
-        }
+        if may_go(waiting.request.key.counter) { Verdict::Done } else { Verdict::Blocked }
     });
     asked
 }
@@ -55,11 +45,7 @@ fn first_come_first_served_until_one_cannot_go() {
 #[test]
 fn a_blocked_pin_blocks_nobody_and_is_not_blocked() {
     let mut queue = queue(vec![tied(1), request(2, 1), request(3, 1), tied(4)]);
-    assert_eq!(
-        asked(&mut queue, |counter| counter == 4),
-        [1, 2, 4],
-        "3 waits behind 2, 4 behind nobody"
-    );
+    assert_eq!(asked(&mut queue, |counter| counter == 4), [1, 2, 4], "3 waits behind 2, 4 behind nobody");
     assert_eq!(queue.len(), 3);
     assert!(queue.must_wait(&request(9, 1)) && !queue.must_wait(&tied(9)));
     assert_eq!(asked(&mut queue, |counter| counter != 1), [1, 2, 3]);
@@ -70,10 +56,7 @@ fn a_blocked_pin_blocks_nobody_and_is_not_blocked() {
 fn b67_one_more_than_the_limit_is_given_back() {
     let mut queue = FcfsQueue::new(1);
     assert!(queue.push(waiting(request(1, 1), 5)).is_ok());
-    assert_eq!(
-        queue.push(waiting(request(2, 1), 5)).unwrap_err().request.key,
-        key(2)
-    );
+    assert_eq!(queue.push(waiting(request(2, 1), 5)).unwrap_err().request.key, key(2));
     queue.remove(key(1)).unwrap();
     assert!(queue.push(waiting(request(2, 1), 5)).is_ok());
 }
@@ -86,11 +69,7 @@ fn deadlines_expire_in_any_order() {
     }
     assert_eq!(queue.next_deadline_ms(), Some(10));
     assert!(queue.expire(9).is_empty());
-    let expired: Vec<_> = queue
-        .expire(20)
-        .iter()
-        .map(|waiting| waiting.request.key.counter)
-        .collect();
+    let expired: Vec<_> = queue.expire(20).iter().map(|waiting| waiting.request.key.counter).collect();
     assert_eq!(expired, [2, 3]);
     assert_eq!(queue.next_deadline_ms(), Some(30));
     assert_eq!(asked(&mut queue, |_| true), [1]);

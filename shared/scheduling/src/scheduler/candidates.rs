@@ -95,18 +95,12 @@ impl Candidates {
         let raw_prefill_blocks = prefill_tokens as f64 / f64::from(asked.context.block_size());
         let added = asked.request.blocks.len() as u64 - self.shared[column];
         let decode_cost_blocks = (load.active_blocks() + added) as f64;
-        host::load(
-            raw_prefill_blocks,
-            load.active_prefill_tokens,
-            decode_cost_blocks,
-            load.active_requests,
-        )
+        host::load(raw_prefill_blocks, load.active_prefill_tokens, decode_cost_blocks, load.active_requests)
     }
 
     fn cache(&self, slot: RowSlot) -> WorkerCacheInput {
         let TierBlocks { device, host, disk } = self.tiers(slot);
-        self.weights
-            .input(f64::from(device), f64::from(host), f64::from(disk))
+        self.weights.input(f64::from(device), f64::from(host), f64::from(disk))
     }
 
     /// Looks up the prompt's cached blocks on all rows.

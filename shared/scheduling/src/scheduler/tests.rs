@@ -39,31 +39,19 @@ fn setup_with(policy: &str, config: KvRouterConfig, rows: Vec<RowInfo>) -> Setup
     };
     let mut scheduler = Scheduler::new(16, parts);
     scheduler.set_rows(rows);
-    Setup {
-        scheduler,
-        index: PrefixIndex::default(),
-    }
+    Setup { scheduler, index: PrefixIndex::default() }
 }
 
 /// Workers that are busy with more than 1,000 prefill tokens each.
 fn queueing(workers: u64) -> Setup {
-    let config = KvRouterConfig {
-        queue_threshold: Some(1.0),
-        queue_limit_requests: 3,
-        ..KvRouterConfig::default()
-    };
-    setup_with(
-        "active-requests",
-        config,
-        (1..=workers).map(|worker| info(worker, 0)).collect(),
-    )
+    let config =
+        KvRouterConfig { queue_threshold: Some(1.0), queue_limit_requests: 3, ..KvRouterConfig::default() };
+    setup_with("active-requests", config, (1..=workers).map(|worker| info(worker, 0)).collect())
 }
 
 impl Setup {
     fn submit(&mut self, request: Request) -> Option<Result<Selection, Rejection>> {
-        self.scheduler
-            .submit(0, request, &self.index)
-            .map(|answer| answer.result)
+        self.scheduler.submit(0, request, &self.index).map(|answer| answer.result)
     }
 
     fn booked(&mut self, request: Request) -> Selection {
@@ -77,10 +65,7 @@ impl Setup {
             Ok(selection) => Ok(selection.row.worker.0),
             Err(rejection) => Err(rejection.outcome()),
         };
-        answers
-            .into_iter()
-            .map(|answer| (answer.key.counter, short(answer.result)))
-            .collect()
+        answers.into_iter().map(|answer| (answer.key.counter, short(answer.result))).collect()
     }
 
     fn requests_on(&self, worker: u64) -> u64 {
@@ -89,33 +74,17 @@ impl Setup {
 }
 
 fn pinned(counter: u64, worker: u64) -> Request {
-    let pin = Pin {
-        worker: WorkerId(worker),
-        rank: None,
-    };
-    constrained(
-        counter,
-        Constraints {
-            pin: Some(pin),
-            ..Constraints::default()
-        },
-    )
+    let pin = Pin { worker: WorkerId(worker), rank: None };
+    constrained(counter, Constraints { pin: Some(pin), ..Constraints::default() })
 }
 
 #[test]
 fn a_request_goes_to_the_row_that_the_policy_prefers_and_is_booked_there() {
-    let mut setup = setup_with(
-        "active-requests",
-        KvRouterConfig::default(),
-        vec![info(1, 0), info(2, 0)],
-    );
+    let mut setup = setup_with("active-requests", KvRouterConfig::default(), vec![info(1, 0), info(2, 0)]);
     let first = setup.booked(request(1, 4));
     let second = setup.booked(request(2, 4));
     assert_ne!(first.row, second.row);
-    assert_eq!(
-        (first.attempt, first.candidates, first.chosen_by),
-        (1, 2, ChosenBy::Policy)
-    );
+    assert_eq!((first.attempt, first.candidates, first.chosen_by), (1, 2, ChosenBy::Policy));
     assert_eq!((setup.requests_on(1), setup.requests_on(2)), (1, 1));
     setup.scheduler.release(0, key(1), false);
     setup.scheduler.release(0, key(2), false);
@@ -124,39 +93,21 @@ fn a_request_goes_to_the_row_that_the_policy_prefers_and_is_booked_there() {
 
 #[test]
 fn a_cached_prefix_attracts_its_request_and_is_not_booked_as_prefill() {
-    let mut setup = setup_with(
-        "additive",
-        KvRouterConfig::default(),
-        vec![info(1, 0), info(2, 0)],
-    );
+    let mut setup = setup_with("additive", KvRouterConfig::default(), vec![info(1, 0), info(2, 0)]);
     let mut wanted = request(1, 10);
     wanted.prompt_tokens += 5;
-    let stored = KvEvent::Stored {
-        tier: Tier::Device,
-        parent: None,
-        blocks: wanted.blocks[..8].to_vec(),
-    };
+    let stored = KvEvent::Stored { tier: Tier::Device, parent: None, blocks: wanted.blocks[..8].to_vec() };
     setup.index.apply(RowSlot(20), &stored).unwrap();
     let selection = setup.booked(wanted);
-    assert_eq!(
-        (selection.row, selection.cached_tokens, selection.overlap.device),
-        (Row::new(2, 0), 128, 8)
-    );
-    assert_eq!(
-        setup.scheduler.book.load(Row::new(2, 0)).active_prefill_tokens,
-        165 - 128
-    );
+    assert_eq!((selection.row, selection.cached_tokens, selection.overlap.device), (Row::new(2, 0), 128, 8));
+    assert_eq!(setup.scheduler.book.load(Row::new(2, 0)).active_prefill_tokens, 165 - 128);
 }
 
 #[test]
 fn a_fully_cached_prompt_still_books_one_token_of_prefill() {
     let mut setup = setup_with("additive", KvRouterConfig::default(), vec![info(1, 0)]);
     let wanted = request(1, 4);
-    let stored = KvEvent::Stored {
-        tier: Tier::Device,
-        parent: None,
-        blocks: wanted.blocks.to_vec(),
-    };
+    let stored = KvEvent::Stored { tier: Tier::Device, parent: None, blocks: wanted.blocks.to_vec() };
     setup.index.apply(RowSlot(10), &stored).unwrap();
     assert_eq!(setup.booked(wanted).cached_tokens, 63);
 }
@@ -176,15 +127,9 @@ fn decode_cost_counts_a_shared_prefix_once() {
 fn preferred_taints_attract_and_required_ones_bind() {
     let rows = vec![tainted(1, &[]), tainted(2, &["fast"])];
     let mut setup = setup_with("additive", KvRouterConfig::default(), rows);
-    let prefer = Constraints {
-        preferred_taints: vec!["fast".into()],
-        ..Constraints::default()
-    };
+    let prefer = Constraints { preferred_taints: vec!["fast".into()], ..Constraints::default() };
     assert_eq!(setup.booked(constrained(1, prefer)).row, Row::new(2, 0));
-    let require = Constraints {
-        required_taints: vec!["slow".into()],
-        ..Constraints::default()
-    };
+    let require = Constraints { required_taints: vec!["slow".into()], ..Constraints::default() };
     let rejection = setup.submit(constrained(2, require)).unwrap().unwrap_err();
     assert_eq!(rejection.outcome(), Outcome::NothingEligible);
 }
@@ -207,10 +152,7 @@ fn newcomers_do_not_overtake_waiters_that_need_the_same_rows() {
     setup.booked(request(1, 100));
     assert!(setup.submit(request(2, 100)).is_none());
     setup.scheduler.prefill_complete(0, key(1), 1);
-    assert!(
-        setup.submit(request(3, 1)).is_none(),
-        "a row is free, but 2 was first"
-    );
+    assert!(setup.submit(request(3, 1)).is_none(), "a row is free, but 2 was first");
     assert_eq!(setup.dispatch(0), [(2, Ok(1))]);
 }
 
@@ -221,10 +163,7 @@ fn b67_a_full_queue_rejects_and_names_its_limit() {
     for counter in 2..=4 {
         assert!(setup.submit(request(counter, 1)).is_none());
     }
-    assert_eq!(
-        setup.submit(request(5, 1)),
-        Some(Err(Rejection::QueueFull { waiting: 3, limit: 3 }))
-    );
+    assert_eq!(setup.submit(request(5, 1)), Some(Err(Rejection::QueueFull { waiting: 3, limit: 3 })));
 }
 
 #[test]
@@ -235,10 +174,7 @@ fn b63_a_cancelled_waiter_leaves_nothing_behind() {
     setup.scheduler.release(0, key(2), false);
     setup.scheduler.release(0, key(1), false);
     assert_eq!(setup.dispatch(0), []);
-    assert_eq!(
-        (setup.scheduler.waiting(), setup.scheduler.reservations()),
-        (0, 0)
-    );
+    assert_eq!((setup.scheduler.waiting(), setup.scheduler.reservations()), (0, 0));
 }
 
 #[test]
@@ -257,27 +193,13 @@ fn b62_a_worker_that_joins_or_leaves_wakes_waiters() {
 fn deadlines_end_the_wait() {
     let mut setup = queueing(1);
     setup.booked(request(1, 100));
-    assert!(
-        setup
-            .submit(Request {
-                deadline_ms: Some(50),
-                ..request(2, 1)
-            })
-            .is_none()
-    );
+    assert!(setup.submit(Request { deadline_ms: Some(50), ..request(2, 1) }).is_none());
     assert!(setup.submit(request(3, 1)).is_none());
     assert_eq!(setup.scheduler.next_deadline_ms(), Some(50));
     assert_eq!(setup.dispatch(49), []);
     assert_eq!(setup.dispatch(50), [(2, Err(Outcome::DeadlineExceeded))]);
-    assert_eq!(
-        setup.dispatch(60_000),
-        [(3, Err(Outcome::DeadlineExceeded))],
-        "the configured longest wait"
-    );
-    let late = setup.submit(Request {
-        deadline_ms: Some(0),
-        ..request(4, 1)
-    });
+    assert_eq!(setup.dispatch(60_000), [(3, Err(Outcome::DeadlineExceeded))], "the configured longest wait");
+    let late = setup.submit(Request { deadline_ms: Some(0), ..request(4, 1) });
     assert_eq!(late, Some(Err(Rejection::DeadlineExceeded { waited_ms: 0 })));
 }
 
@@ -288,75 +210,52 @@ fn closing_answers_every_waiter_and_refuses_newcomers() {
     assert!(setup.submit(request(2, 1)).is_none());
     let mut answers = Vec::new();
     setup.scheduler.close(&mut answers);
-    assert_eq!(
-        answers,
-        [Answer {
-            key: key(2),
-            result: Err(Rejection::ShuttingDown)
-        }]
-    );
+    assert_eq!(answers, [Answer { key: key(2), result: Err(Rejection::ShuttingDown) }]);
     assert_eq!(setup.submit(request(3, 1)), Some(Err(Rejection::ShuttingDown)));
 }
 
 #[test]
 fn a_retry_moves_the_reservation_away_from_the_worker_that_failed() {
-    let mut setup = setup_with(
-        "active-requests",
-        KvRouterConfig::default(),
-        vec![info(1, 0), info(2, 0)],
-    );
+    let mut setup = setup_with("active-requests", KvRouterConfig::default(), vec![info(1, 0), info(2, 0)]);
     let first = setup.booked(request(1, 4));
     let failed = vec![(first.row.worker, first.incarnation)];
-    let second = setup.booked(constrained(
-        1,
-        Constraints {
-            failed: failed.clone(),
-            ..Constraints::default()
-        },
-    ));
+    let second =
+        setup.booked(constrained(1, Constraints { failed: failed.clone(), ..Constraints::default() }));
     assert_eq!(second.attempt, 2);
     assert_ne!(second.row, first.row);
     assert_eq!(setup.scheduler.reservations(), 1);
     assert_eq!(setup.requests_on(first.row.worker.0), 0);
     setup.scheduler.set_rows(vec![info(first.row.worker.0, 0)]);
-    let nowhere = setup
-        .submit(constrained(
-            1,
-            Constraints {
-                failed,
-                ..Constraints::default()
-            },
-        ))
-        .unwrap()
-        .unwrap_err();
+    let nowhere =
+        setup.submit(constrained(1, Constraints { failed, ..Constraints::default() })).unwrap().unwrap_err();
     assert_eq!(nowhere.outcome(), Outcome::NothingEligible);
     setup.scheduler.release(0, key(1), false);
     assert_eq!(setup.scheduler.reservations(), 0);
 }
 
 #[test]
+fn retries_do_not_wait_for_one_another() {
+    let mut setup = queueing(2);
+    let failed = |setup: &mut Setup, counter| {
+        let booked = setup.booked(request(counter, 100));
+        Constraints { failed: vec![(booked.row.worker, booked.incarnation)], ..Constraints::default() }
+    };
+    let (first, second) = (failed(&mut setup, 1), failed(&mut setup, 2));
+    assert!(setup.submit(constrained(1, first)).is_none(), "the other row is busy");
+    assert!(setup.submit(constrained(2, second)).is_some(), "the row that 1 failed on is not");
+    assert_eq!(setup.dispatch(0).len(), 1);
+}
+
+#[test]
 fn an_inhibited_worker_is_left_alone_unless_there_is_nobody_else() {
-    let mut setup = setup_with(
-        "active-requests",
-        KvRouterConfig::default(),
-        vec![info(1, 0), info(2, 0)],
-    );
+    let mut setup = setup_with("active-requests", KvRouterConfig::default(), vec![info(1, 0), info(2, 0)]);
     setup.scheduler.inhibit(WorkerId(1), info(1, 0).incarnation, 100);
     for counter in 1..=3 {
         assert_eq!(setup.booked(request(counter, 1)).row, Row::new(2, 0));
     }
     assert_eq!(setup.booked(pinned(4, 1)).row, Row::new(1, 0));
-    let later = setup
-        .scheduler
-        .submit(
-            100,
-            Request {
-                arrival_ms: 100,
-                ..request(5, 1)
-            },
-            &setup.index,
-        )
-        .unwrap();
+    let later =
+        setup.scheduler.submit(100, Request { arrival_ms: 100, ..request(5, 1) }, &setup.index).unwrap();
     assert_eq!(
         later.result.unwrap().row,
         Row::new(1, 0),
@@ -368,50 +267,31 @@ fn an_inhibited_worker_is_left_alone_unless_there_is_nobody_else() {
 fn an_alias_in_use_is_a_conflict() {
     let mut setup = queueing(1);
     let named = |counter| {
-        let alias = Alias {
-            id: "mine".into(),
-            fingerprint: counter,
-        };
-        Request {
-            alias: Some(alias),
-            ..request(counter, 1)
-        }
+        let alias = Alias { id: "mine".into(), fingerprint: counter };
+        Request { alias: Some(alias), ..request(counter, 1) }
     };
     setup.booked(named(1));
-    assert_eq!(
-        setup.submit(named(2)),
-        Some(Err(Rejection::IdConflict("mine".into())))
-    );
+    assert_eq!(setup.submit(named(2)), Some(Err(Rejection::IdConflict("mine".into()))));
 }
 
 #[test]
 fn a_preview_books_nothing() {
     let mut setup = setup_with("active-requests", KvRouterConfig::default(), vec![info(1, 0)]);
     let selection = setup.scheduler.preview(0, &request(1, 4), &setup.index).unwrap();
-    assert_eq!(
-        (selection.row, setup.scheduler.reservations()),
-        (Row::new(1, 0), 0)
-    );
+    assert_eq!((selection.row, setup.scheduler.reservations()), (Row::new(1, 0), 0));
 }
 
 #[test]
 fn b90_a_fleet_that_is_gone_answers_at_once_and_serves_when_it_is_back() {
     let mut setup = setup_with("additive", KvRouterConfig::default(), Vec::new());
-    assert_eq!(
-        setup.submit(request(1, 1)).unwrap().unwrap_err().outcome(),
-        Outcome::NothingEligible
-    );
+    assert_eq!(setup.submit(request(1, 1)).unwrap().unwrap_err().outcome(), Outcome::NothingEligible);
     setup.scheduler.set_rows(vec![info(1, 0)]);
     assert_eq!(setup.booked(request(2, 1)).row, Row::new(1, 0));
 }
 
 #[derive(Clone, Debug)]
 enum Step {
-    Submit {
-        blocks: u64,
-        pin: Option<u64>,
-        deadline_ms: Option<u64>,
-    },
+    Submit { blocks: u64, pin: Option<u64>, deadline_ms: Option<u64> },
     PrefillComplete(u64),
     Output(u64, u64),
     Release(u64),
@@ -437,42 +317,27 @@ type Log1 = Vec<(u64, Option<Result<Row, Outcome>>)>;
 
 fn play(policy: &str, steps: &[Step]) -> (Log1, Setup) {
     let mut setup = queueing(4);
-    setup.scheduler.policy = setup_with(policy, KvRouterConfig::default(), Vec::new())
-        .scheduler
-        .policy;
+    setup.scheduler.policy = setup_with(policy, KvRouterConfig::default(), Vec::new()).scheduler.policy;
     let (mut answered, mut now_ms, mut counter) = (Log1::new(), 0, 0);
     let mut note = |answer: Answer| {
-        let result = answer
-            .result
-            .map(|selection| selection.row)
-            .map_err(|rejection| rejection.outcome());
+        let result = answer.result.map(|selection| selection.row).map_err(|rejection| rejection.outcome());
         answered.push((answer.key.counter, Some(result)));
     };
     for step in steps {
         match *step {
-            Step::Submit {
-                blocks,
-                pin,
-                deadline_ms,
-            } => {
+            Step::Submit { blocks, pin, deadline_ms } => {
                 counter += 1;
                 let mut wanted =
                     pin.map_or_else(|| request(counter, blocks), |worker| pinned(counter, worker));
                 wanted.arrival_ms = now_ms;
                 wanted.deadline_ms = deadline_ms.map(|wait_ms| now_ms + wait_ms);
-                setup
-                    .scheduler
-                    .submit(now_ms, wanted, &setup.index)
-                    .into_iter()
-                    .for_each(&mut note);
+                setup.scheduler.submit(now_ms, wanted, &setup.index).into_iter().for_each(&mut note);
             }
             Step::PrefillComplete(counter) => setup.scheduler.prefill_complete(now_ms, key(counter), 1),
             Step::Output(counter, blocks) => setup.scheduler.output_block(now_ms, key(counter), blocks),
             Step::Release(counter) => setup.scheduler.release(now_ms, key(counter), false),
             Step::Fleet(known) => {
-                let rows = (1..=4)
-                    .filter(|worker| known & (1 << worker) != 0)
-                    .map(|worker| info(worker, 0));
+                let rows = (1..=4).filter(|worker| known & (1 << worker) != 0).map(|worker| info(worker, 0));
                 setup.scheduler.set_rows(rows.collect());
             }
             Step::Tick(ms) => now_ms += ms,

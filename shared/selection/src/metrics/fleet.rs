@@ -57,59 +57,27 @@ pub(crate) struct FleetMetrics {
 impl FleetMetrics {
     pub(crate) fn register(&self, registry: &mut Registry) {
         let requests = "Requests booked on a row";
-        registry.register(
-            "switchtower_row_active_requests",
-            requests,
-            self.row_requests.clone(),
-        );
+        registry.register("switchtower_row_active_requests", requests, self.row_requests.clone());
         let tokens = "Booked prompt tokens on a row that are not prefilled";
-        registry.register(
-            "switchtower_row_active_prefill_tokens",
-            tokens,
-            self.row_prefill_tokens.clone(),
-        );
+        registry.register("switchtower_row_active_prefill_tokens", tokens, self.row_prefill_tokens.clone());
         let blocks = "Distinct prompt blocks and output blocks booked on a row";
         registry.register("switchtower_row_active_blocks", blocks, self.row_blocks.clone());
-        registry.register(
-            "switchtower_reservations",
-            "Live reservations",
-            self.reservations.clone(),
-        );
+        registry.register("switchtower_reservations", "Live reservations", self.reservations.clone());
         let mut add =
             |name, help, family: &Family<Partition, Gauge>| registry.register(name, help, family.clone());
-        add(
-            "switchtower_waiting_requests",
-            "Requests that wait for a row",
-            &self.waiting,
-        );
+        add("switchtower_waiting_requests", "Requests that wait for a row", &self.waiting);
         add("switchtower_rows", "Rows that serve a partition", &self.rows);
         add(
             "switchtower_policy_quarantined",
             "1 while the fallback serves in the policy's place",
             &self.quarantined,
         );
-        add(
-            "switchtower_index_blocks",
-            "Pairs of row and block in the prefix index",
-            &self.index_blocks,
-        );
-        add(
-            "switchtower_index_bytes",
-            "Memory of the prefix index",
-            &self.index_bytes,
-        );
+        add("switchtower_index_blocks", "Pairs of row and block in the prefix index", &self.index_blocks);
+        add("switchtower_index_bytes", "Memory of the prefix index", &self.index_bytes);
         let failures = "Failures of policies, by kind";
-        registry.register(
-            "switchtower_policy_failures",
-            failures,
-            self.policy_failures.clone(),
-        );
+        registry.register("switchtower_policy_failures", failures, self.policy_failures.clone());
         let refused = "Worker records that are refused now";
-        registry.register(
-            "switchtower_records_refused",
-            refused,
-            self.records_refused.clone(),
-        );
+        registry.register("switchtower_records_refused", refused, self.records_refused.clone());
     }
 
     /// Shows `loads` and nothing of before.
@@ -127,61 +95,33 @@ impl FleetMetrics {
             family.clear();
         }
         self.reservations.clear();
-        for family in [
-            &self.waiting,
-            &self.rows,
-            &self.quarantined,
-            &self.index_blocks,
-            &self.index_bytes,
-        ] {
+        for family in [&self.waiting, &self.rows, &self.quarantined, &self.index_blocks, &self.index_bytes] {
             family.clear();
         }
     }
 
     fn show_row(&self, state: &RowState) {
-        let row = Row {
-            worker: state.info.row.worker.0,
-            rank: state.info.row.rank.0,
-        };
-        self.row_requests
-            .get_or_create(&row)
-            .set(saturating(state.load.active_requests));
-        self.row_prefill_tokens
-            .get_or_create(&row)
-            .set(saturating(state.load.active_prefill_tokens));
-        self.row_blocks
-            .get_or_create(&row)
-            .set(saturating(state.load.active_blocks()));
+        let row = Row { worker: state.info.row.worker.0, rank: state.info.row.rank.0 };
+        self.row_requests.get_or_create(&row).set(saturating(state.load.active_requests));
+        self.row_prefill_tokens.get_or_create(&row).set(saturating(state.load.active_prefill_tokens));
+        self.row_blocks.get_or_create(&row).set(saturating(state.load.active_blocks()));
     }
 
     fn show_partition(&self, loads: &PartitionLoads) {
         let id = &loads.partition;
         let (model, stage) = (id.model.to_string(), id.stage.label());
-        let labels = Partition {
-            model: model.clone(),
-            routing_group: id.routing_group.to_string(),
-            stage,
-        };
+        let labels = Partition { model: model.clone(), routing_group: id.routing_group.to_string(), stage };
         self.reservations
             .get_or_create(&Model { model: model.clone() })
             .inc_by(saturating(loads.reservations));
         self.waiting.get_or_create(&labels).set(saturating(loads.waiting));
         self.rows.get_or_create(&labels).set(saturating(loads.rows.len()));
-        self.quarantined
-            .get_or_create(&labels)
-            .set(i64::from(loads.policy_health.quarantined));
+        self.quarantined.get_or_create(&labels).set(i64::from(loads.policy_health.quarantined));
         let IndexStats { pairs, bytes, .. } = loads.index;
         self.index_blocks.get_or_create(&labels).set(saturating(pairs));
         self.index_bytes.get_or_create(&labels).set(saturating(bytes));
         for (kind, total) in &loads.policy_health.failures {
-            self.count_failures(
-                Failure {
-                    model: model.clone(),
-                    stage,
-                    kind,
-                },
-                *total,
-            );
+            self.count_failures(Failure { model: model.clone(), stage, kind }, *total);
         }
     }
 
@@ -189,9 +129,7 @@ impl FleetMetrics {
     fn count_failures(&self, failure: Failure, total: u64) {
         let mut counted = self.counted.lock();
         let before = counted.insert(failure.clone(), total).unwrap_or(0);
-        self.policy_failures
-            .get_or_create(&failure)
-            .inc_by(total.saturating_sub(before));
+        self.policy_failures.get_or_create(&failure).inc_by(total.saturating_sub(before));
     }
 }
 

@@ -61,10 +61,7 @@ impl Fleet {
     }
 
     fn resync(&mut self, snapshot: Snapshot) {
-        *self = Self {
-            synced: true,
-            ..Self::default()
-        };
+        *self = Self { synced: true, ..Self::default() };
         snapshot.entries.into_iter().for_each(|entry| self.put(entry));
     }
 
@@ -74,11 +71,7 @@ impl Fleet {
         self.delete(&entry.key);
         match WorkerRecord::parse(&entry.key, &entry.value) {
             Ok(record) => {
-                let known = Known {
-                    record,
-                    created: entry.create_revision.0,
-                    revision: entry.revision.0,
-                };
+                let known = Known { record, created: entry.create_revision.0, revision: entry.revision.0 };
                 self.known.insert(entry.key, known);
             }
             Err(error) => {
@@ -102,20 +95,14 @@ impl Fleet {
     pub(super) fn wanted(&self) -> Wanted {
         let mut wanted = Wanted::default();
         let unreadable = self.unreadable.iter();
-        wanted
-            .refused
-            .extend(unreadable.map(|(key, reason)| RefusedRecord {
-                key: key.clone(),
-                reason: reason.clone(),
-            }));
+        wanted.refused.extend(
+            unreadable.map(|(key, reason)| RefusedRecord { key: key.clone(), reason: reason.clone() }),
+        );
         let mut by_age: Vec<_> = self.known.iter().collect();
         by_age.sort_by_key(|(_, known)| known.created);
         for (key, known) in by_age {
             if let Err(reason) = wanted.add(known) {
-                wanted.refused.push(RefusedRecord {
-                    key: key.clone(),
-                    reason,
-                });
+                wanted.refused.push(RefusedRecord { key: key.clone(), reason });
             }
         }
         wanted
@@ -132,10 +119,7 @@ impl Wanted {
         let partition = self
             .partitions
             .entry(id.clone())
-            .or_insert_with(|| WantedPartition {
-                block_size,
-                rows: Vec::new(),
-            });
+            .or_insert_with(|| WantedPartition { block_size, rows: Vec::new() });
         if partition.block_size != block_size {
             let first = partition.block_size;
             return Err(format!(
@@ -152,10 +136,7 @@ fn rows(known: &Known) -> impl Iterator<Item = WantedRow> {
     let endpoint: Arc<str> = record.endpoint.as_str().into();
     let taints: Arc<[String]> = record.taints.iter().cloned().collect();
     (0..record.ranks).map(move |rank| WantedRow {
-        row: Row {
-            worker: record.worker_id,
-            rank: Rank(rank),
-        },
+        row: Row { worker: record.worker_id, rank: Rank(rank) },
         incarnation: record.incarnation,
         revision: known.revision,
         endpoint: Arc::clone(&endpoint),

@@ -120,20 +120,12 @@ impl Follower {
     async fn reconcile(&mut self, wanted: &Wanted) {
         for (id, partition) in &wanted.partitions {
             // Rows keep their partition's name, but another block size means other hashes: a new index.
-            if self
-                .partitions
-                .get(id)
-                .is_none_or(|existing| !existing.fits(partition))
-            {
-                self.partitions
-                    .insert(id.clone(), self.factory.make(id, partition.block_size));
+            if self.partitions.get(id).is_none_or(|existing| !existing.fits(partition)) {
+                self.partitions.insert(id.clone(), self.factory.make(id, partition.block_size));
             }
         }
         for (id, existing) in &mut self.partitions {
-            let rows = wanted
-                .partitions
-                .get(id)
-                .map_or(&[][..], |partition| &partition.rows);
+            let rows = wanted.partitions.get(id).map_or(&[][..], |partition| &partition.rows);
             if existing.update(rows) {
                 existing.partition.scheduler.set_rows(existing.rows.clone()).await;
             }
@@ -146,8 +138,7 @@ impl Follower {
         self.workers.clear();
         for (id, existing) in &self.partitions {
             for info in &existing.rows {
-                self.ingest
-                    .follow(info.row, info.incarnation, info.slot, &existing.partition.index);
+                self.ingest.follow(info.row, info.incarnation, info.slot, &existing.partition.index);
                 self.workers.insert(info.row.worker, id.clone());
                 rows.insert(info.row);
             }
@@ -157,11 +148,7 @@ impl Follower {
 
     fn publish(&self, wanted: Wanted) {
         for refused in &wanted.refused {
-            tracing::warn!(
-                key = refused.key,
-                reason = refused.reason,
-                "a worker's record is refused"
-            );
+            tracing::warn!(key = refused.key, reason = refused.reason, "a worker's record is refused");
         }
         let partitions = self.partitions.iter().map(|(id, existing)| {
             let workers: BTreeSet<WorkerId> = existing.rows.iter().map(|info| info.row.worker).collect();
@@ -200,56 +187,34 @@ impl Follower {
     }
 
     fn take_report(&mut self, report: &LoadReport) {
-        let partition = self
-            .workers
-            .get(&report.worker_id)
-            .and_then(|id| self.partitions.get(id));
+        let partition = self.workers.get(&report.worker_id).and_then(|id| self.partitions.get(id));
         let Some(existing) = partition else { return };
         for load in &report.ranks {
-            let row = Row {
-                worker: report.worker_id,
-                rank: load.rank,
-            };
-            let blocks = RowReport {
-                blocks_used: load.blocks_used,
-                blocks_total: load.blocks_total,
-            };
-            existing
-                .partition
-                .scheduler
-                .report(row, report.incarnation, blocks);
+            let row = Row { worker: report.worker_id, rank: load.rank };
+            let blocks = RowReport { blocks_used: load.blocks_used, blocks_total: load.blocks_total };
+            existing.partition.scheduler.report(row, report.incarnation, blocks);
             self.ingest.expect(row, report.incarnation, load.kv_sequence);
         }
     }
 
     fn start_repairs(&mut self) {
-        let room = self
-            .factory
-            .options
-            .repairs_max
-            .saturating_sub(self.repairs_under_way);
+        let room = self.factory.options.repairs_max.saturating_sub(self.repairs_under_way);
         for repair in self.ingest.due(room) {
             self.repairs_under_way += 1;
             let (bus, back) = (Arc::clone(&self.bus), self.repaired.clone());
             let deadline = self.factory.options.repair_deadline;
-            self.factory
-                .tasks
-                .spawn_until_shutdown(format!("kv repair {}", repair.row), async move {
-                    let answer = ask(&*bus, repair, deadline).await;
-                    // The channel has room for every repair under way; only a stopped follower does not take it.
-                    drop(back.send((repair, answer)).await);
-                });
+            self.factory.tasks.spawn_until_shutdown(format!("kv repair {}", repair.row), async move {
+                let answer = ask(&*bus, repair, deadline).await;
+                // The channel has room for every repair under way; only a stopped follower does not take it.
+                drop(back.send((repair, answer)).await);
+            });
         }
     }
 }
 
 async fn ask(bus: &dyn EventBus, repair: Repair, deadline: std::time::Duration) -> Option<RangeAnswer> {
     let subject = wire::range_subject(repair.row.worker, repair.incarnation);
-    let question = wire::encode(&RangeRequest {
-        rank: repair.row.rank,
-        from: repair.from,
-    })
-    .ok()?;
+    let question = wire::encode(&RangeRequest { rank: repair.row.rank, from: repair.from }).ok()?;
     let answer = bus.request(&subject, question, deadline).await;
     let answer = answer
         .inspect_err(|error| tracing::debug!(row = %repair.row, %error, "no answer to a repair"))

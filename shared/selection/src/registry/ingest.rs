@@ -31,11 +31,7 @@ pub(super) struct Ingest {
 
 impl Ingest {
     pub(super) fn new(metrics: IngestMetrics) -> Self {
-        Self {
-            rows: HashMap::new(),
-            metrics,
-            ready: Vec::new(),
-        }
+        Self { rows: HashMap::new(), metrics, ready: Vec::new() }
     }
 
     /// Follows `row` in this life. Another life, slot or index than before starts over, with an empty column.
@@ -104,11 +100,7 @@ impl Ingest {
         let due = self.rows.iter_mut().filter_map(|(row, followed)| {
             let incarnation = followed.cursor.incarnation()?;
             let from = followed.repair.start()?;
-            Some(Repair {
-                row: *row,
-                incarnation,
-                from,
-            })
+            Some(Repair { row: *row, incarnation, from })
         });
         due.take(room).collect()
     }
@@ -145,9 +137,7 @@ impl Followed {
             return;
         }
         metrics.applied(ready.len());
-        let applied = self
-            .index
-            .apply(self.slot, ready.iter().map(|event| &event.event));
+        let applied = self.index.apply(self.slot, ready.iter().map(|event| &event.event));
         self.note(applied, metrics);
     }
 

@@ -44,11 +44,7 @@ impl PartitionFactory {
             },
         );
         let index = SharedIndex::default();
-        let tasks = StartIn {
-            group: self.tasks.clone(),
-            stop: self.stop.clone(),
-            name: id.to_string(),
-        };
+        let tasks = StartIn { group: self.tasks.clone(), stop: self.stop.clone(), name: id.to_string() };
         let scheduler = start(scheduler, index.clone(), self.clock, &self.options, &tasks);
         let partition = Partition {
             id: id.clone(),
@@ -59,11 +55,7 @@ impl PartitionFactory {
             keys: Arc::clone(&self.keys),
             inhibition: self.options.inhibition,
         };
-        PartitionRows {
-            partition: Arc::new(partition),
-            slots: Slots::default(),
-            rows: Vec::new(),
-        }
+        PartitionRows { partition: Arc::new(partition), slots: Slots::default(), rows: Vec::new() }
     }
 }
 

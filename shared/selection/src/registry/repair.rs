@@ -37,11 +37,7 @@ pub(super) struct RepairState {
 impl RepairState {
     /// A row that is new: its whole log is wanted.
     pub(super) fn whole_log() -> Self {
-        Self {
-            wanted: Some(1),
-            whole_log: true,
-            ..Self::default()
-        }
+        Self { wanted: Some(1), whole_log: true, ..Self::default() }
     }
 
     pub(super) fn want(&mut self, from: u64) {

@@ -39,14 +39,8 @@ pub(crate) fn start(
         replies: HashMap::new(),
         stop: tasks.stop.clone(),
     };
-    tasks
-        .group
-        .spawn_named(format!("scheduler {}", tasks.name), service.run());
-    SchedulerHandle {
-        commands,
-        releases,
-        reservations_max: options.reservations_max,
-    }
+    tasks.group.spawn_named(format!("scheduler {}", tasks.name), service.run());
+    SchedulerHandle { commands, releases, reservations_max: options.reservations_max }
 }
 
 /// Where a scheduler's task lives.
@@ -71,9 +65,9 @@ impl SchedulerHandle {
     pub(crate) fn guard(&self, key: ReservationKey) -> Result<ReservationGuard, Rejection> {
         match self.releases.clone().try_reserve_owned() {
             Ok(permit) => Ok(ReservationGuard::new(key, Box::new(Permit(permit)))),
-            Err(mpsc::error::TrySendError::Full(_)) => Err(Rejection::TooManyReservations {
-                limit: self.reservations_max,
-            }),
+            Err(mpsc::error::TrySendError::Full(_)) => {
+                Err(Rejection::TooManyReservations { limit: self.reservations_max })
+            }
             Err(mpsc::error::TrySendError::Closed(_)) => Err(Rejection::ShuttingDown),
         }
     }
@@ -112,10 +106,7 @@ impl SchedulerHandle {
 
     /// Never waits. A scheduler that is gone takes everything.
     fn tell(&self, command: Command) -> bool {
-        !matches!(
-            self.commands.try_send(command),
-            Err(mpsc::error::TrySendError::Full(_))
-        )
+        !matches!(self.commands.try_send(command), Err(mpsc::error::TrySendError::Full(_)))
     }
 
     pub(crate) async fn set_rows(&self, rows: Vec<RowInfo>) {
@@ -125,32 +116,20 @@ impl SchedulerHandle {
 
     /// Reports are repeated, so one that finds no room is not missed.
     pub(crate) fn report(&self, row: Row, incarnation: Incarnation, report: RowReport) {
-        let _taken = self.tell(Command::Report {
-            row,
-            incarnation,
-            report,
-        });
+        let _taken = self.tell(Command::Report { row, incarnation, report });
     }
 
     /// A hint: lost if there is no room.
     pub(crate) fn inhibit(&self, worker: WorkerId, incarnation: Incarnation, span: Duration) {
-        let _taken = self.tell(Command::Inhibit {
-            worker,
-            incarnation,
-            span,
-        });
+        let _taken = self.tell(Command::Inhibit { worker, incarnation, span });
     }
 
     pub(crate) async fn overlap_scores(&self, blocks: Vec<SequenceHash>) -> Vec<(Row, TierBlocks)> {
-        self.ask(|reply| Command::Overlap(blocks, reply))
-            .await
-            .unwrap_or_default()
+        self.ask(|reply| Command::Overlap(blocks, reply)).await.unwrap_or_default()
     }
 
     pub(crate) async fn freed(&self, id: &str) -> Freed {
-        self.ask(|reply| Command::Freed(id.to_owned(), reply))
-            .await
-            .unwrap_or(Freed::Unknown)
+        self.ask(|reply| Command::Freed(id.to_owned(), reply)).await.unwrap_or(Freed::Unknown)
     }
 
     pub(crate) async fn state(&self) -> Option<SchedulerState> {

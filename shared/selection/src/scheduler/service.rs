@@ -18,25 +18,11 @@ pub(crate) type Reply = oneshot::Sender<Result<Selection, Rejection>>;
 pub(crate) enum Command {
     Submit(Box<Request>, Reply),
     Preview(Box<Request>, Reply),
-    PrefillComplete {
-        key: ReservationKey,
-        attempt: u32,
-    },
-    OutputBlock {
-        key: ReservationKey,
-        total_blocks: u64,
-    },
+    PrefillComplete { key: ReservationKey, attempt: u32 },
+    OutputBlock { key: ReservationKey, total_blocks: u64 },
     SetRows(Vec<RowInfo>),
-    Report {
-        row: Row,
-        incarnation: Incarnation,
-        report: RowReport,
-    },
-    Inhibit {
-        worker: WorkerId,
-        incarnation: Incarnation,
-        span: Duration,
-    },
+    Report { row: Row, incarnation: Incarnation, report: RowReport },
+    Inhibit { worker: WorkerId, incarnation: Incarnation, span: Duration },
     Overlap(Vec<SequenceHash>, oneshot::Sender<Vec<(Row, TierBlocks)>>),
     Freed(String, oneshot::Sender<Freed>),
     State(oneshot::Sender<SchedulerState>),
@@ -113,19 +99,10 @@ impl SchedulerService {
                 self.scheduler.output_block(now_ms, key, total_blocks);
             }
             Command::SetRows(rows) => self.scheduler.set_rows(rows),
-            Command::Report {
-                row,
-                incarnation,
-                report,
-            } => self.scheduler.report(row, incarnation, report),
-            Command::Inhibit {
-                worker,
-                incarnation,
-                span,
-            } => {
+            Command::Report { row, incarnation, report } => self.scheduler.report(row, incarnation, report),
+            Command::Inhibit { worker, incarnation, span } => {
                 let span_ms = u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
-                self.scheduler
-                    .inhibit(worker, incarnation, now_ms.saturating_add(span_ms));
+                self.scheduler.inhibit(worker, incarnation, now_ms.saturating_add(span_ms));
             }
             Command::Overlap(blocks, reply) => {
                 drop(reply.send(self.scheduler.overlap_scores(&blocks, &self.index.read())));
@@ -150,17 +127,12 @@ impl SchedulerService {
 
     fn release(&mut self, release: &Release) {
         self.replies.remove(&release.key);
-        self.scheduler
-            .release(self.clock.now_ms(), release.key, release.by_caller);
+        self.scheduler.release(self.clock.now_ms(), release.key, release.by_caller);
     }
 
     fn dispatch(&mut self) {
-        if self.scheduler.waiting() == 0 {
-            return;
-        }
         let mut answers = Vec::new();
-        self.scheduler
-            .dispatch(self.clock.now_ms(), &self.index.read(), &mut answers);
+        self.scheduler.dispatch(self.clock.now_ms(), &self.index.read(), &mut answers);
         answers.into_iter().for_each(|answer| self.answer(answer));
     }
 

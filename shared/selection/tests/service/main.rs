@@ -1,0 +1,6 @@
+//! The selection service on an in-memory cluster, with workers that are scripted records and logs.
+
+mod fleet;
+mod index;
+mod lifecycle;
+mod registry;
