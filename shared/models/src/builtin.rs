@@ -20,12 +20,12 @@ pub(crate) fn tokenizer() -> Result<Tokenizer, TokenizerError> {
     Tokenizer::from_json(TOKENIZER_JSON)
 }
 
-/// The built-in model's card. The files are part of the program, so an error is a mistake in the build.
-pub(crate) fn card() -> Result<ModelCard, CardError> {
+/// The built-in model's card, under `name`. The files are part of the program, so an error is a mistake in the build.
+pub(crate) fn card(name: &str) -> Result<ModelCard, CardError> {
     let config: TokenizerConfig = serde_json::from_slice(TOKENIZER_CONFIG).unwrap_or_default();
     let templates = config.templates();
     let card = ModelCard {
-        name: NAME.to_owned(),
+        name: name.to_owned(),
         context_length: CONTEXT_LENGTH,
         block_size: ModelCard::DEFAULT_BLOCK_SIZE,
         bos_token: config.token("bos_token"),
@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn the_built_in_card_is_whole() {
-        let card = card().unwrap();
+        let card = card(NAME).unwrap();
         assert_eq!((card.context_length, card.block_size), (32_768, 16));
         assert_eq!(card.bos_token.as_deref(), Some("<|begin|>"));
         assert_eq!(card.eos_token.as_deref(), Some("<|end|>"));

@@ -17,6 +17,11 @@ use std::{
 pub enum ModelSource {
     /// The model linked into the program, `switchtower-demo`.
     BuiltIn,
+    /// The model linked into the program under a name of the user's.
+    BuiltInAs {
+        /// Public name, as in the `model` field of requests.
+        name: String,
+    },
     /// A directory in the Hugging Face layout, or the `tokenizer.json` in it.
     Path {
         /// Public name, as in the `model` field of requests.
@@ -39,12 +44,18 @@ impl ModelSource {
         Self::Path { name: name.into(), path: path.into(), block_size: None, context_length: None }
     }
 
+    /// The built-in model under `name`.
+    #[must_use]
+    pub fn built_in_as(name: impl Into<String>) -> Self {
+        Self::BuiltInAs { name: name.into() }
+    }
+
     /// The public name that the model will have.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
             Self::BuiltIn => builtin::NAME,
-            Self::Path { name, .. } => name,
+            Self::BuiltInAs { name } | Self::Path { name, .. } => name,
         }
     }
 }
@@ -148,9 +159,9 @@ impl Model {
         let name = source.name().to_owned();
         let failed = |source| ModelError::Tokenizer { name: name.clone(), source };
         let (card, tokenizer) = match source {
-            ModelSource::BuiltIn => {
+            ModelSource::BuiltIn | ModelSource::BuiltInAs { .. } => {
                 let card =
-                    builtin::card().map_err(|source| ModelError::Card { name: name.clone(), source })?;
+                    builtin::card(&name).map_err(|source| ModelError::Card { name: name.clone(), source })?;
                 (card, builtin::tokenizer().map_err(failed)?)
             }
             ModelSource::Path { name, path, block_size, context_length } => {

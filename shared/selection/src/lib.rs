@@ -22,6 +22,7 @@ pub mod wire;
 
 pub use builder::{BuildError, SelectionServiceBuilder};
 pub use loads::PartitionLoads;
+pub use metrics::SelectionTotals;
 pub use options::SelectionOptions;
 pub use registry::{ModelStatus, RefusedRecord};
 pub use request::SelectionRequest;

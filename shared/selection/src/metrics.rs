@@ -5,11 +5,13 @@ mod fleet;
 
 pub(crate) use fleet::FleetMetrics;
 
+use parking_lot::Mutex;
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family},
     registry::Registry,
 };
+use std::sync::Arc;
 use switchtower_ids::PartitionId;
 use switchtower_kv::{event::RangeAnswer, index::RefusalReason};
 use switchtower_scheduling::{ChosenBy, Rejection, Selection};
@@ -85,6 +87,20 @@ struct Rejected {
 pub(crate) struct DecisionMetrics {
     selections: Family<Chosen, Counter>,
     rejections: Family<Rejected, Counter>,
+    totals: Arc<Mutex<SelectionTotals>>,
+}
+
+/// What was chosen since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SelectionTotals {
+    /// Requests that got a worker.
+    pub selections: u64,
+    /// Requests that got none.
+    pub rejections: u64,
+    /// Prompt tokens of the requests that got a worker.
+    pub prompt_tokens: u64,
+    /// Those of them that their workers were believed to have cached.
+    pub cached_tokens: u64,
 }
 
 impl DecisionMetrics {
@@ -100,6 +116,7 @@ impl DecisionMetrics {
 
     /// Counts one decision. The model of a partition that does not exist is not a label: it may be anything.
     pub(crate) fn count(&self, partition: Option<&PartitionId>, decision: &Result<Selection, Rejection>) {
+        self.totals.lock().add(decision);
         let model = partition.map_or_else(|| "unknown".to_owned(), |id| id.model.to_string());
         match decision {
             Ok(selection) => {
@@ -114,6 +131,25 @@ impl DecisionMetrics {
                 let outcome = rejection.outcome().row().label;
                 self.rejections.get_or_create(&Rejected { model, outcome }).inc();
             }
+        }
+    }
+}
+
+impl DecisionMetrics {
+    pub(crate) fn totals(&self) -> SelectionTotals {
+        *self.totals.lock()
+    }
+}
+
+impl SelectionTotals {
+    fn add(&mut self, decision: &Result<Selection, Rejection>) {
+        match decision {
+            Ok(selection) => {
+                self.selections += 1;
+                self.prompt_tokens = self.prompt_tokens.saturating_add(selection.prompt_tokens);
+                self.cached_tokens = self.cached_tokens.saturating_add(selection.cached_tokens);
+            }
+            Err(_) => self.rejections += 1,
         }
     }
 }

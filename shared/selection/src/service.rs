@@ -3,7 +3,7 @@
 use crate::{
     ModelStatus, PartitionLoads, Reservation, SelectionOptions, SelectionRequest,
     detached::{Detached, Existing},
-    metrics::{DecisionMetrics, FleetMetrics, IngestMetrics},
+    metrics::{DecisionMetrics, FleetMetrics, IngestMetrics, SelectionTotals},
     partition::Partition,
     registry::{RefusedRecord, RegistryView},
 };
@@ -220,6 +220,12 @@ impl SelectionHandle {
             }
         }
         loads
+    }
+
+    /// What was chosen since the start.
+    #[must_use]
+    pub fn totals(&self) -> SelectionTotals {
+        self.decisions.totals()
     }
 
     /// What is served now, from the tables that route (design invariant 7).

@@ -1,0 +1,63 @@
+//! What the command line can say.
+
+use clap::{Args, Parser};
+use std::{net::SocketAddr, path::PathBuf};
+
+/// A request router for LLM inference fleets.
+#[derive(Debug, Parser)]
+#[command(name = "switchtower", version, propagate_version = true, subcommand_required = true)]
+pub(crate) struct Arguments {
+    /// What to log, to stderr, for example `info` or `info,switchtower_selection=debug`.
+    #[arg(long, global = true, value_name = "FILTER", default_value = "warn")]
+    pub(crate) log: String,
+
+    #[command(subcommand)]
+    pub(crate) subcommand: Subcommand,
+}
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Subcommand {
+    /// Try it: one router and simulated workers in one process, no other servers needed.
+    Up(UpArguments),
+}
+
+/// One router and simulated workers in one process.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct UpArguments {
+    /// Simulated workers, each an HTTP server of its own on loopback.
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) workers: u16,
+
+    /// Data-parallel ranks of each worker.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) ranks: u32,
+
+    /// Where to listen; port 0 takes a free one.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
+    pub(crate) http: SocketAddr,
+
+    /// The name that clients call the model by [default: switchtower-demo].
+    #[arg(long, value_name = "NAME")]
+    pub(crate) model: Option<String>,
+
+    /// A model's directory in the Hugging Face layout, or its tokenizer.json; the built-in model's unless given.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) tokenizer: Option<PathBuf>,
+
+    /// The selection policy.
+    #[arg(long, value_name = "NAME", default_value_t = switchtower_policy::KvRouterConfig::default().policy)]
+    pub(crate) policy: String,
+
+    /// How much faster than real engines the simulated ones run.
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
+    pub(crate) speed: f64,
+
+    /// Seeds the router's generator: the same requests in the same order get the same workers. Drawn anew unless given.
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    pub(crate) seed: u64,
+
+    /// A worker is busy beyond this fraction of the prompt tokens it takes in one step; requests wait in the router while
+    /// all are. They never wait unless given.
+    #[arg(long, value_name = "FRACTION")]
+    pub(crate) queue_threshold: Option<f64>,
+}
