@@ -224,6 +224,14 @@ async fn faults_lose_repeat_and_reorder_and_do_it_again_with_the_same_seed() {
 }
 
 #[tokio::test]
+async fn a_dropped_subscription_answers_nothing_from_that_moment_on() {
+    let connection = MemoryBus::new().connect(&ClusterName::from("c"));
+    drop(connection.subscribe("s").await.unwrap());
+    let asked = connection.request("s", Bytes::new(), std::time::Duration::MAX).await;
+    assert!(matches!(asked, Err(switchtower_cluster::BusError::NoResponders { .. })));
+}
+
+#[tokio::test]
 async fn a_lost_question_ends_at_its_deadline() {
     let bus = MemoryBus::new();
     let connection = bus.connect(&ClusterName::from("c"));

@@ -29,6 +29,8 @@ pub async fn rule_02_a_lost_lease_is_got_back_with_its_keys(factory: &dyn Discov
 
     put_leased(owner.port(), "workers/3", "later", &lease).await;
     follower.until(|seen| seen.has("workers/3", "later")).await;
+    let expected = [("workers/1", b"new".as_slice()), ("workers/3", b"later")];
+    assert_eq!(follower.contents(), expected, "what was deleted does not come back");
     lease.revoke().await.unwrap();
     follower.until(|seen| seen.entries.is_empty()).await;
 }
