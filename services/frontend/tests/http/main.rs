@@ -1,0 +1,10 @@
+//! The front end from outside: a real HTTP server on loopback in front of scripted workers, asked by a real client and
+//! by raw sockets.
+
+mod disconnects;
+mod fake_worker;
+mod lifecycle;
+mod requests;
+mod retries;
+mod rig;
+mod streaming;
