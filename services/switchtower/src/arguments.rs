@@ -1,5 +1,6 @@
 //! What the command line can say.
 
+use crate::replay::ReplayArguments;
 use clap::{Args, Parser};
 use std::{net::SocketAddr, path::PathBuf};
 
@@ -19,6 +20,8 @@ pub(crate) struct Arguments {
 pub(crate) enum Subcommand {
     /// Try it: one router and simulated workers in one process, no other servers needed.
     Up(UpArguments),
+    /// Compare policies: play a recorded trace through the router against simulated engines, in virtual time.
+    Replay(ReplayArguments),
 }
 
 /// One router and simulated workers in one process.

@@ -3,6 +3,7 @@
 use crate::{
     arguments::{Arguments, Subcommand},
     failure::Failure,
+    replay::replay,
     up::up,
 };
 use clap::Parser;
@@ -58,10 +59,14 @@ impl Command {
         let arguments = Arguments::try_parse_from(arguments)?;
         let catalogue = self.catalogue.map_err(Failure::configuration)?;
         telemetry::init(&arguments.log, LogFormat::Auto).map_err(Failure::configuration)?;
-        let threads = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-        let threads = threads.map_err(|error| Failure::start(format!("cannot start threads: {error}")))?;
         match arguments.subcommand {
-            Subcommand::Up(arguments) => threads.block_on(up(arguments, catalogue)),
+            Subcommand::Up(arguments) => {
+                let threads = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+                let threads =
+                    threads.map_err(|error| Failure::start(format!("cannot start threads: {error}")))?;
+                threads.block_on(up(arguments, catalogue))
+            }
+            Subcommand::Replay(arguments) => replay(&arguments, &catalogue),
         }
     }
 }

@@ -7,6 +7,9 @@ use switchtower_selection::BuildError;
 /// Wrong configuration or usage (sysexits' EX_USAGE).
 const USAGE: u8 = 64;
 
+/// Wrong data in a file (sysexits' EX_DATAERR).
+const DATA: u8 = 65;
+
 /// The configuration is fine, but the start failed.
 const START: u8 = 1;
 
@@ -22,6 +25,11 @@ pub(crate) enum Failure {
 impl Failure {
     pub(crate) fn configuration(error: impl Display) -> Self {
         Self::Line(error.to_string(), USAGE)
+    }
+
+    /// What a file holds cannot be used, or there is no such file.
+    pub(crate) fn data(error: impl Display) -> Self {
+        Self::Line(error.to_string(), DATA)
     }
 
     pub(crate) fn start(error: impl Display) -> Self {

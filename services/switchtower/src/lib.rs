@@ -15,6 +15,7 @@
 mod arguments;
 mod command;
 mod failure;
+mod replay;
 mod status;
 mod up;
 

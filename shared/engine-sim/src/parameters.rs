@@ -105,14 +105,37 @@ impl EngineParameters {
         }
     }
 
+    /// Engine time in µs that computing a prompt of `prompt_tokens` adds to the steps that share it, when the first
+    /// `cached_tokens` of them are found in the cache: the prefill terms of the step formula, which do not depend on how
+    /// the prompt is cut into chunks. Without `base_us`, which a step takes whatever is in it.
+    #[must_use]
+    pub fn prefill_work_us(&self, prompt_tokens: u64, cached_tokens: u64) -> f64 {
+        let mut work = StepWork::default();
+        work.add_chunk(prompt_tokens.saturating_sub(cached_tokens), cached_tokens);
+        self.content_us(&work)
+    }
+
+    /// Engine time in µs that decoding adds to the steps that share it, for the `output_tokens` of one request less the
+    /// first, which the prefill brings: the decode terms of the step formula.
+    #[must_use]
+    pub fn decode_work_us(&self, prompt_tokens: u64, output_tokens: u64) -> f64 {
+        let steps = output_tokens.saturating_sub(1) as f64;
+        let context = steps * prompt_tokens as f64 + steps * (steps + 1.0) / 2.0;
+        self.us_per_sequence * steps + self.us_per_context_token * context
+    }
+
     /// How long a step of this content takes: at least 1 µs, so that virtual time always moves.
     pub(crate) fn step_us(&self, work: &StepWork) -> u64 {
-        let us = self.base_us
-            + self.us_per_prefill_token * work.prefill_tokens as f64
+        let us = self.base_us + self.content_us(work);
+        us.round().clamp(1.0, LONGEST_STEP_US) as u64
+    }
+
+    /// The part of a step's time that its content makes.
+    fn content_us(&self, work: &StepWork) -> f64 {
+        self.us_per_prefill_token * work.prefill_tokens as f64
             + self.us_per_attention_pair * work.attention_pairs
             + self.us_per_sequence * work.decode_sequences as f64
-            + self.us_per_context_token * work.context_tokens as f64;
-        us.round().clamp(1.0, LONGEST_STEP_US) as u64
+            + self.us_per_context_token * work.context_tokens as f64
     }
 }
 
@@ -166,6 +189,33 @@ mod tests {
             (250_000..350_000).contains(&prefill_us),
             "8k tokens prefill in about 0.3 s, not {prefill_us} µs"
         );
+    }
+
+    /// A request alone in the engine, step by step, against the sums.
+    #[test]
+    fn the_work_of_a_request_is_the_sum_of_its_steps_without_their_base() {
+        let parameters = EngineParameters::default();
+        let (cached, prompt, output, chunk) = (1_024, 10_000, 50, 3_000);
+        let mut stepwise_us = 0.0;
+        let mut context = cached;
+        while context < prompt {
+            let mut step = StepWork::default();
+            let taken = chunk.min(prompt - context);
+            step.add_chunk(taken, context);
+            stepwise_us += parameters.content_us(&step);
+            context += taken;
+        }
+        let prefill_us = parameters.prefill_work_us(prompt, cached);
+        assert!((prefill_us - stepwise_us).abs() < 1e-6 * stepwise_us, "{prefill_us} {stepwise_us}");
+        let decode = |token| {
+            let mut step = StepWork::default();
+            step.add_decode(prompt + token);
+            parameters.content_us(&step)
+        };
+        let stepwise_us: f64 = (1..output).map(decode).sum();
+        let decode_us = parameters.decode_work_us(prompt, output);
+        assert!((decode_us - stepwise_us).abs() < 1e-6 * stepwise_us, "{decode_us} {stepwise_us}");
+        assert_eq!((parameters.prefill_work_us(5, 9), parameters.decode_work_us(5, 0)), (0.0, 0.0));
     }
 
     #[test]
