@@ -2,6 +2,7 @@
 //! asked for. What happens in between is `switchtower-simulation`'s; nothing here has a say in it.
 
 mod arguments;
+mod page;
 mod play;
 mod progress;
 mod report;
@@ -61,6 +62,10 @@ fn rate_scale(arguments: &ReplayArguments, trace: &Trace, fleet: FleetShape) -> 
 }
 
 fn write(arguments: &ReplayArguments, report: &Report<'_>) -> Result<(), Failure> {
+    if let Some(path) = &arguments.html {
+        let written = std::fs::write(path, page::page(report));
+        written.map_err(|error| Failure::start(format!("cannot write {}: {error}", path.display())))?;
+    }
     let text = if arguments.json { report.json().map_err(Failure::start)? } else { table::table(report) };
     match std::io::stdout().write_all(text.as_bytes()) {
         // Nobody reads the figures: that is no failure of ours.
