@@ -1,7 +1,10 @@
 //! Policies by name: the built-in ones, and those that a private build adds. Holds factories, never policies; the
 //! configuration's names are looked up here at start.
 
-use crate::{active_requests, additive, least_loaded, product, random, round_robin};
+use crate::{
+    Adaptive, SessionSticky, TwoTier, active_requests, additive, direct, least_loaded, power_of_two, product,
+    random, round_robin,
+};
 use std::{collections::BTreeMap, fmt, sync::Arc};
 use switchtower_policy::WorkerSelectionPolicyFactory;
 
@@ -60,11 +63,16 @@ impl Catalogue {
         Self {
             factories: BTreeMap::from([
                 built_in("active-requests", active_requests),
+                built_in("adaptive", Adaptive::default()),
                 built_in("additive", additive),
+                built_in("direct", direct),
                 built_in("least-loaded", least_loaded),
+                built_in("power-of-two", power_of_two),
                 built_in("product", product),
                 built_in("random", random),
                 built_in("round-robin", round_robin),
+                built_in("session-sticky", SessionSticky::default()),
+                built_in("two-tier", TwoTier::default()),
             ]),
         }
     }
@@ -148,7 +156,19 @@ mod tests {
         let names: Vec<_> = catalogue.names().collect();
         assert_eq!(
             names,
-            ["active-requests", "additive", "least-loaded", "product", "random", "round-robin"]
+            [
+                "active-requests",
+                "adaptive",
+                "additive",
+                "direct",
+                "least-loaded",
+                "power-of-two",
+                "product",
+                "random",
+                "round-robin",
+                "session-sticky",
+                "two-tier",
+            ]
         );
         for name in names {
             assert_eq!(check(name), Ok(()));
@@ -189,6 +209,6 @@ mod tests {
     fn an_unknown_name_is_answered_with_those_that_exist() {
         let error = Catalogue::built_in().get("aditive").err().unwrap();
         assert_eq!(error.name, "aditive");
-        assert!(error.to_string().contains("choose one of active-requests, additive, "), "{error}");
+        assert!(error.to_string().contains("choose one of active-requests, adaptive, "), "{error}");
     }
 }

@@ -19,6 +19,16 @@ pub(crate) fn decide(
     host::evaluate(policy, context, &mut rows.to_vec(), &mut host::Scratch::default())
 }
 
+/// The place among `rows` of the row that `policy` picks.
+pub(crate) fn picked(
+    policy: &mut WorkerSelectionPolicy,
+    context: &WorkerSelectionContext<'_>,
+    rows: &[WorkerCandidate],
+) -> usize {
+    let pick = decide(policy, context, rows).unwrap();
+    rows.iter().position(|row| (row.worker_id(), row.dp_rank()) == (pick.worker_id, pick.dp_rank)).unwrap()
+}
+
 /// The cost that a fresh policy of `factory` gives each of `rows`.
 pub(crate) fn costs(
     factory: impl WorkerSelectionPolicyFactory,
@@ -39,7 +49,7 @@ pub(crate) fn picks_of(
     draws: usize,
 ) -> impl Iterator<Item = usize> {
     let rows: Vec<_> = (0_u64..).take(rows).map(|worker| host::candidate(worker, 0)).collect();
-    (0..draws).map(move |_| decide(&mut policy, &request(64), &rows).unwrap().row)
+    (0..draws).map(move |_| picked(&mut policy, &request(64), &rows))
 }
 
 /// Gives worker n the n-th cost.

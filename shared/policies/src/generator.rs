@@ -54,7 +54,7 @@ const fn mix(value: u64) -> u64 {
 }
 
 /// FNV-1a over the parts, each closed by a byte that UTF-8 never holds, so that ("a", "bc") is not ("ab", "c").
-fn name_hash(parts: [&str; 3]) -> u64 {
+pub(crate) fn name_hash<const PARTS: usize>(parts: [&str; PARTS]) -> u64 {
     let bytes = parts.iter().flat_map(|part| part.bytes().chain([0xFF]));
     bytes.fold(0xCBF2_9CE4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3)

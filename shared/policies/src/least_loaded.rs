@@ -19,7 +19,8 @@ pub fn least_loaded(
     cheapest_by(BookedBlocksScorer, config, worker_type, partition)
 }
 
-struct BookedBlocksScorer;
+/// Shared with the policies that fall back on the least booked work.
+pub(crate) struct BookedBlocksScorer;
 
 impl WorkerScorer for BookedBlocksScorer {
     fn required_worker_inputs(&self) -> WorkerInputs {
