@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 /// Rooms that get time, randomness, files and settings as parameters.
-pub const SANS_IO: &[&str] = &["ids", "policy", "policies", "kv", "scheduling", "engine-sim"];
+pub const SANS_IO: &[&str] = &["ids", "policy", "policies", "kv", "scheduling", "engine-sim", "simulation"];
 
 /// The repository's top folder.
 #[must_use]

@@ -23,6 +23,7 @@ const ROOMS: &[(&str, &str, &[&str])] = &[
     ("policies", "shared", &["policy"]),
     ("scheduling", "shared", &["ids", "policy", "kv"]),
     ("engine-sim", "shared", &["ids", "kv"]),
+    ("simulation", "shared", &["ids", "policy", "policies", "kv", "scheduling", "engine-sim"]),
     ("cluster", "shared", &["runtime"]),
     ("models", "shared", &["policy"]),
     ("selection", "shared", &["ids", "policy", "policies", "kv", "scheduling", "runtime", "cluster"]),
@@ -35,14 +36,24 @@ const ROOMS: &[(&str, &str, &[&str])] = &[
     (
         "switchtower",
         "services",
-        &["policy", "policies", "runtime", "cluster", "models", "selection", "frontend", "worker"],
+        &[
+            "policy",
+            "policies",
+            "simulation",
+            "runtime",
+            "cluster",
+            "models",
+            "selection",
+            "frontend",
+            "worker",
+        ],
     ),
     ("custom-policy-example", "services", &["policy", "policies", "switchtower"]),
     ("tests", "tests", &[]),
 ];
 
 /// All that sans-IO rooms may use from outside.
-const SANS_IO_LIBRARIES: &[&str] = &["hashbrown", "serde", "thiserror", "xxhash-rust"];
+const SANS_IO_LIBRARIES: &[&str] = &["hashbrown", "serde", "serde_json", "thiserror", "xxhash-rust"];
 
 /// Libraries that one room hides from all the others, tests included.
 const HIDDEN_LIBRARIES: &[(&str, &str)] = &[

@@ -25,7 +25,7 @@ pub mod trace;
 pub use agenda::Agenda;
 pub use fleet::{FleetError, FleetShape};
 pub use load_series::{LoadSeries, RowSample};
-pub use network::{Delay, Network, NetworkDelays, Node};
+pub use network::{Delay, Link, Network, NetworkDelays, Node, Way};
 pub use offered::{OfferedWork, PaceError};
 pub use record::{Record, Served};
 pub use replay::{Played, PolicyChoice, ReplaySettings, replay};

@@ -12,12 +12,18 @@ pub(crate) use arguments::ReplayArguments;
 
 use crate::failure::Failure;
 use report::Report;
-use std::{io::Write, time::Instant};
+use std::{
+    io::{Read, Write},
+    time::Instant,
+};
 use switchtower_policies::Catalogue;
 use switchtower_simulation::{
     FleetShape, OfferedWork,
     trace::{ReadOptions, Trace},
 };
+
+/// The largest trace that is read.
+const TRACE_BYTES_MAX: u64 = 1 << 30;
 
 /// Does all of it. Figures go to stdout, the bar and the time it took to stderr.
 pub(crate) fn replay(arguments: &ReplayArguments, catalogue: &Catalogue) -> Result<(), Failure> {
@@ -34,19 +40,20 @@ pub(crate) fn replay(arguments: &ReplayArguments, catalogue: &Catalogue) -> Resu
     let report = Report { trace: report_trace, settings: facts, played: &played };
     write(arguments, &report)?;
     play::warn_of_failures(&played);
-    eprintln!(
-        "switchtower: {} requests, {} policies, {:.1} s",
-        trace.requests.len(),
-        policies.len(),
-        started.elapsed().as_secs_f64()
-    );
+    let (requests, seconds) = (trace.requests.len(), started.elapsed().as_secs_f64());
+    eprintln!("switchtower: {requests} requests, policies: {}, {seconds:.1} s", policies.len());
     Ok(())
 }
 
 fn read(arguments: &ReplayArguments) -> Result<Trace, Failure> {
     let path = arguments.trace.display();
-    let bytes = std::fs::read(&arguments.trace)
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(&arguments.trace);
+    file.and_then(|file| file.take(TRACE_BYTES_MAX + 1).read_to_end(&mut bytes))
         .map_err(|error| Failure::data(format!("cannot read the trace {path}: {error}")))?;
+    if bytes.len() as u64 > TRACE_BYTES_MAX {
+        return Err(Failure::data(format!("{path}: a trace has at most {TRACE_BYTES_MAX} bytes; cut it")));
+    }
     let options =
         ReadOptions { format: arguments.format, limit: arguments.limit, skip_bad: arguments.skip_bad };
     Trace::read(&bytes, options).map_err(|error| Failure::data(format!("{path}: {error}")))

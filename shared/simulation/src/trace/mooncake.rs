@@ -43,10 +43,12 @@ pub(super) fn parse(text: &str) -> Result<Recorded, String> {
     })
 }
 
-/// The parser's words without the line, which is 1 in every line, and with the column that it means.
+/// The parser's words, cut to a readable length, without the line, which is 1 in every line, and with the column.
 fn reason(error: &serde_json::Error) -> String {
+    const CHARACTERS_MAX: usize = 160;
     let text = error.to_string();
     let said = text.rsplit_once(" at line ").map_or(text.as_str(), |(said, _)| said);
+    let said: String = said.chars().take(CHARACTERS_MAX).collect();
     format!("{said} at column {}", error.column())
 }
 
