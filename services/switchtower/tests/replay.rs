@@ -116,6 +116,17 @@ fn the_table_has_a_line_per_policy_and_the_time_it_took_is_not_on_it() {
 }
 
 #[test]
+fn figures_that_are_a_fallbacks_are_called_so() {
+    let folder = folder(&trace());
+    let output = replay(folder.path(), &[&FLEET[..], &["--policy", "direct"]].concat());
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        output.status.success() && said.contains("direct: its fallback chose for 300 of 300 requests"),
+        "{said}"
+    );
+}
+
+#[test]
 fn the_page_is_whole_loads_nothing_and_names_cannot_break_out_of_it() {
     let folder = folder(&trace());
     let evil = "<script>alert('1') & \"2\".jsonl";

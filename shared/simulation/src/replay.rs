@@ -7,7 +7,7 @@ use crate::{
 use std::sync::Arc;
 use switchtower_ids::PartitionId;
 use switchtower_policy::{KvRouterConfig, WorkerSelectionPolicyFactory};
-use switchtower_scheduling::policy_host::{PolicyHealth, PolicyParts};
+use switchtower_scheduling::policy_host::{PolicyFailure, PolicyParts};
 
 /// The model's name, which policies get to see.
 const MODEL: &str = "replay";
@@ -43,8 +43,10 @@ pub struct Played {
     pub records: Vec<Record>,
     /// Load of each row over time.
     pub series: LoadSeries,
-    /// How often the policy failed, and so another one chose.
-    pub policy_health: PolicyHealth,
+    /// Rows that the fallback chose, because the policy had failed.
+    pub fallback_choices: u64,
+    /// The last failure of the policy.
+    pub last_failure: Option<PolicyFailure>,
     /// Whether, with nothing in flight any more, nothing was booked or waiting, and the index had refused nothing.
     pub at_rest: bool,
 }
@@ -73,7 +75,8 @@ pub fn replay(
         result: PolicyResult::new(&policy.name, trace, settings.fleet.rows(), &outcome.records),
         records: outcome.records,
         series: outcome.series,
-        policy_health: outcome.policy_health,
+        fallback_choices: outcome.fallback_choices,
+        last_failure: outcome.last_failure,
         at_rest: outcome.at_rest,
     })
 }

@@ -10,8 +10,8 @@ use crate::{
 };
 use switchtower_kv::event::EventBatch;
 use switchtower_scheduling::{
-    Answer, Selection,
-    policy_host::{PolicyHealth, PolicyParts},
+    Answer, ChosenBy, Selection,
+    policy_host::{PolicyFailure, PolicyParts},
 };
 
 /// The router's node.
@@ -45,6 +45,7 @@ pub(crate) struct Simulation<'a> {
     next_arrival: usize,
     ended: usize,
     deadline_us: Option<u64>,
+    fallback_choices: u64,
     series: LoadSeries,
     /// Reused between calls.
     news: Vec<News>,
@@ -62,7 +63,9 @@ pub(crate) struct Outcome {
     /// In trace order.
     pub(crate) records: Vec<Record>,
     pub(crate) series: LoadSeries,
-    pub(crate) policy_health: PolicyHealth,
+    /// Rows that the fallback chose, and what the policy said when it failed last.
+    pub(crate) fallback_choices: u64,
+    pub(crate) last_failure: Option<PolicyFailure>,
     /// Nothing was booked, waiting or refused by the index at the end.
     pub(crate) at_rest: bool,
 }
@@ -91,6 +94,7 @@ impl<'a> Simulation<'a> {
             next_arrival: 0,
             ended: 0,
             deadline_us: None,
+            fallback_choices: 0,
             series: LoadSeries::new(rows, trace.span_us),
             news: Vec::new(),
         })
@@ -116,7 +120,8 @@ impl<'a> Simulation<'a> {
         Outcome {
             records: records.collect(),
             at_rest: self.router.is_at_rest(),
-            policy_health: self.router.policy_health().clone(),
+            fallback_choices: self.fallback_choices,
+            last_failure: self.router.policy_health().last_failure.clone(),
             series: self.series,
         }
     }
@@ -168,6 +173,7 @@ impl<'a> Simulation<'a> {
     }
 
     fn send_to_engine(&mut self, number: usize, selection: &Selection) {
+        self.fallback_choices += u64::from(selection.chosen_by != ChosenBy::Policy);
         let place = self.fleet.place(selection.row);
         let waited_us = self.since_arrival_us(number);
         if let Some(Request::Open(served)) = self.progress.get_mut(number) {

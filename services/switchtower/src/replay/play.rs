@@ -86,12 +86,11 @@ pub(super) fn play(
 
 /// A policy that failed was helped out by the fallback, so its figures are not its own.
 pub(super) fn warn_of_failures(played: &[Played]) {
-    for Played { result, policy_health, .. } in played {
-        let failures: u64 = policy_health.failures.iter().map(|(_, count)| count).sum();
-        if let (1.., Some(last)) = (failures, &policy_health.last_failure) {
+    for Played { result, fallback_choices, last_failure, .. } in played {
+        if let (1.., Some(failure)) = (*fallback_choices, last_failure) {
             eprintln!(
-                "switchtower: {} failed {failures} times, so the figures are in part those of its fallback: {}",
-                result.policy, last.message
+                "switchtower: {}: its fallback chose for {fallback_choices} of {} requests: {}",
+                result.policy, result.requests, failure.message
             );
         }
     }

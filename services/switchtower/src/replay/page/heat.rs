@@ -102,11 +102,13 @@ fn paths(chart: &Chart<'_>, most: f64, width: f64, height: f64) -> Vec<String> {
     let mut paths = vec![String::new(); SHADES + 1];
     for (line, values) in chart.lines.iter().enumerate() {
         let shades: Vec<usize> = values.iter().map(|value| shade(*value, most).min(SHADES)).collect();
-        let top = 22.0 + line as f64 * height;
+        // Edges are absolute, so that rounding leaves no gap between neighbours.
+        let (top, bottom) = (22.0 + line as f64 * height, 22.0 + (line + 1) as f64 * height);
+        let x = |moment: usize| LEFT + moment as f64 * width;
         let mut moment = 0;
         for run in shades.chunk_by(|a, b| a == b) {
-            let (left, long) = (LEFT + moment as f64 * width, run.len() as f64 * width);
-            let _ = write!(paths[run[0]], "M{left:.1} {top:.1}h{long:.1}v{height:.1}h-{long:.1}z");
+            let (left, right) = (x(moment), x(moment + run.len()));
+            let _ = write!(paths[run[0]], "M{left:.1} {top:.1}H{right:.1}V{bottom:.1}H{left:.1}z");
             moment += run.len();
         }
     }

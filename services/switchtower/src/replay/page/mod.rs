@@ -34,8 +34,8 @@ pub(super) fn page(report: &Report<'_>) -> String {
         ("Side by side", "", bars::bars(report)),
         (
             "Requests on every row over time",
-            "One line per row (worker/rank). Darker is more requests in the engine, running and waiting; all charts have one \
-             scale.",
+            "One line per row (worker/rank; of many rows, the mean of neighbours). Darker is more requests in the engine, \
+             running and waiting; all charts have one scale.",
             heat::requests(report),
         ),
         (
