@@ -34,9 +34,9 @@ use switchtower_policy::{
 pub struct Adaptive {
     /// Weight of the mean queue in w; 2 by default.
     pub load_weight: f64,
-    /// Weight of the prompt in w; 0.3 by default.
+    /// Weight of the prompt in w; 0.7 by default.
     pub prompt_weight: f64,
-    /// Weight of L; 0.1 by default, and 0 turns it off.
+    /// Weight of L; 0.05 by default, and 0 turns it off.
     pub balance_weight: f64,
     /// Requests per row after which L has forgotten all but 1/e of a request; at least 1, 20 by default.
     pub balance_memory: f64,
@@ -44,7 +44,7 @@ pub struct Adaptive {
 
 impl Default for Adaptive {
     fn default() -> Self {
-        Self { load_weight: 2.0, prompt_weight: 0.3, balance_weight: 0.1, balance_memory: 20.0 }
+        Self { load_weight: 2.0, prompt_weight: 0.7, balance_weight: 0.05, balance_memory: 20.0 }
     }
 }
 

@@ -16,9 +16,9 @@ fn policy(parameters: Adaptive) -> WorkerSelectionPolicy {
 #[test]
 fn the_first_request_is_weighed_with_its_own_prompt() {
     let rows = [row(1, 0, 0.0), row(2, 100, 2.0), row(3, 92, 9.0).with_preferred_taint_multiplier(0.5)];
-    // m = 64, p = s = 64: w = (2 × 64 + 0.3 × 64) ÷ 64 = 2.3.
+    // m = 64, p = s = 64: w = (2 × 64 + 0.7 × 64) ÷ 64 = 2.7.
     let costs = costs(Adaptive::default(), &KvRouterConfig::default(), &request(64), &rows);
-    let expected = [2.3 * 64.0, 100.0 + 2.3 * 32.0, 0.5 * 92.0];
+    let expected = [2.7 * 64.0, 100.0 + 2.7 * 32.0, 0.5 * 92.0];
     assert!(costs.iter().zip(expected).all(|(cost, expected)| (cost - expected).abs() < 1e-9), "{costs:?}");
 }
 
@@ -39,8 +39,8 @@ fn later_requests_are_weighed_with_the_mean_uncached_tokens_of_the_rows_taken() 
     // Taken: row 2 with 16 uncached tokens, then row 1 with 48. s = 32.
     let before: [&[_]; 2] = [&[row(1, 900, 0.0), row(2, 0, 3.0)], &[row(1, 0, 1.0), row(2, 900, 0.0)]];
     let costs = costs_after(unbalanced, &before, &[row(1, 32, 0.0), row(2, 96, 4.0)]);
-    // w = (2 × 64 + 0.3 × 64) ÷ 32 = 4.6.
-    let expected = [32.0 + 4.6 * 64.0, 96.0];
+    // w = (2 × 64 + 0.7 × 64) ÷ 32 = 5.4.
+    let expected = [32.0 + 5.4 * 64.0, 96.0];
     assert!(costs.iter().zip(expected).all(|(cost, expected)| (cost - expected).abs() < 1e-9), "{costs:?}");
 }
 
@@ -50,8 +50,8 @@ fn a_row_pays_for_what_it_was_given_beyond_the_mean_unless_taints_are_preferred(
     let earlier = [row(1, 0, 0.0), row(2, 900, 0.0)];
     let before: [&[_]; 2] = [&earlier; 2];
     let costs = costs_after(parameters, &before, &[row(1, 0, 0.0), row(2, 0, 0.0)]);
-    // Row 1 was given 128 tokens, row 2 none: 64 from the mean, a tenth of which counts.
-    assert!((costs[0] - costs[1] - 12.8).abs() < 1e-6, "{costs:?}");
+    // Row 1 was given 128 tokens, row 2 none: 64 from the mean, a twentieth of which counts.
+    assert!((costs[0] - costs[1] - 6.4).abs() < 1e-6, "{costs:?}");
     let preferred = [row(1, 0, 0.0).with_preferred_taint_multiplier(0.9), row(2, 0, 0.0)];
     let costs = costs_after(parameters, &before, &preferred);
     assert!((costs[0] - 0.9 * costs[1]).abs() < 1e-6, "{costs:?}");
