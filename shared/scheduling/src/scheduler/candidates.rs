@@ -1,11 +1,11 @@
 //! Turns eligible rows into what the policy reads: only the groups it asked for, in buffers that are used again.
 
 use crate::{
-    Request, WorkerTable,
+    OverlapIndex, Request, WorkerTable,
     book::{Book, KeptBlock},
 };
 use switchtower_ids::SequenceHash;
-use switchtower_kv::index::{Overlap, PrefixIndex, RowSlot, TierBlocks};
+use switchtower_kv::index::{Overlap, RowSlot, TierBlocks};
 use switchtower_policy::{
     KvRouterConfig, WorkerCacheInput, WorkerCandidate, WorkerInputs, WorkerLoadInput, WorkerSelectionContext,
     host::{self, CacheWeights, ContextBuilder},
@@ -17,7 +17,7 @@ pub(super) struct Fleet<'a> {
     pub(super) table: &'a WorkerTable,
     pub(super) columns: &'a [usize],
     pub(super) book: &'a Book,
-    pub(super) index: &'a PrefixIndex,
+    pub(super) index: &'a dyn OverlapIndex,
 }
 
 /// What the signals are about.
@@ -80,8 +80,9 @@ impl Candidates {
                 row = row.with_load(self.load(fleet, asked, fleet.columns[position]));
             }
             if inputs.contains(WorkerInputs::ROUTING) {
-                let preferred = asked.request.constraints.preferred_taints.iter();
-                let matches = preferred.filter(|taint| info.has_taint(taint)).count();
+                // A worker's taints are few; what a caller prefers may be many.
+                let preferred = &asked.request.constraints.preferred_taints;
+                let matches = info.taints.iter().filter(|own| preferred.binary_search(own).is_ok()).count();
                 let matches = i32::try_from(matches).unwrap_or(i32::MAX);
                 row = row.with_preferred_taint_multiplier(self.preferred_taint_multiplier.powi(matches));
             }
@@ -91,9 +92,9 @@ impl Candidates {
 
     fn load(&self, fleet: Fleet<'_>, asked: &Asked<'_>, column: usize) -> WorkerLoadInput {
         let load = fleet.book.load_at(column);
-        let prefill_tokens = load.active_prefill_tokens + asked.request.prompt_tokens;
+        let prefill_tokens = load.active_prefill_tokens.saturating_add(asked.request.prompt_tokens);
         let raw_prefill_blocks = prefill_tokens as f64 / f64::from(asked.context.block_size());
-        let added = asked.request.blocks.len() as u64 - self.shared[column];
+        let added = (asked.request.blocks.len() as u64).saturating_sub(self.shared[column]);
         let decode_cost_blocks = (load.active_blocks() + added) as f64;
         host::load(raw_prefill_blocks, load.active_prefill_tokens, decode_cost_blocks, load.active_requests)
     }
@@ -104,7 +105,7 @@ impl Candidates {
     }
 
     /// Looks up the prompt's cached blocks on all rows.
-    pub(super) fn query(&mut self, index: &PrefixIndex, blocks: &[SequenceHash]) {
+    pub(super) fn query(&mut self, index: &dyn OverlapIndex, blocks: &[SequenceHash]) {
         index.overlap(blocks, &mut self.overlap);
     }
 
