@@ -84,7 +84,9 @@ def test_b101_interrupt_lets_a_stream_finish(own_tower):
 def test_a_second_interrupt_ends_at_once(own_tower):
     tower = own_tower()
     with tower.http.stream("POST", "/v1/completions", json=LONG) as response:
-        next(response.iter_lines())
+        # Kept: an iterator that is dropped closes the stream, and a tower with nothing to drain ends at once.
+        lines = response.iter_lines()
+        next(lines)
         tower.interrupt()
         # Signals that arrive together count as one, so it is sent until it is heard.
         wait_until(lambda: tower.process.poll() is not None or tower.interrupt(), "the end after a second signal")
@@ -102,6 +104,26 @@ def test_a_bad_address_is_refused_in_one_line(address):
     result = towers.run("up", "--http", address)
     assert result.returncode in (2, 64)
     assert "--http" in one_line(result)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "subcommand"),
+        (("up", "--speed", "NaN"), "greater than 0"),
+        (("up", "--speed", "-1"), "greater than 0"),
+        (("up", "--workers", "-1"), "1..=256"),
+        (("up", "--workers", "0"), "1..=256"),
+        (("up", "--http", "localhost:80"), "127.0.0.1:8080"),
+        (("up", "--queue-threshold", "-1"), "above 0"),
+        (("up", "--model", ""), "256 characters"),
+        (("up", "--log", "loud=very"), "info"),
+        (("up", "--tokenizer", "/no/such/place"), "tokenizer.json"),
+    ],
+)
+def test_b154_what_cannot_be_is_refused_in_one_line_that_says_what_can(arguments, said):
+    result = towers.run(*arguments)
+    assert result.returncode == 64 and said in one_line(result)
 
 
 def test_a_port_in_use_is_named():

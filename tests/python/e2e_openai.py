@@ -57,6 +57,14 @@ def test_completions_takes_token_ids(client):
     assert answer.usage.prompt_tokens == 5
 
 
+def test_echo_repeats_the_prompt_as_it_was_given(client):
+    for prompts in ["Hello", ["Hello", "Bye \u2603"]]:
+        answer = client.completions.create(model=MODEL, prompt=prompts, max_tokens=3, echo=True)
+        given = [prompts] if isinstance(prompts, str) else prompts
+        for choice, prompt in zip(answer.choices, given, strict=True):
+            assert choice.text.startswith(prompt) and len(choice.text) > len(prompt)
+
+
 def test_n_gives_that_many_choices(client):
     answer = client.chat.completions.create(model=MODEL, messages=CHAT, max_tokens=6, n=2)
     assert sorted(choice.index for choice in answer.choices) == [0, 1]

@@ -59,6 +59,7 @@ const SANS_IO_LIBRARIES: &[&str] = &["hashbrown", "serde", "serde_json", "thiser
 const HIDDEN_LIBRARIES: &[(&str, &str)] = &[
     ("clap", "switchtower"),
     ("minijinja", "models"),
+    ("rustix", "runtime"),
     ("minijinja-contrib", "models"),
     ("socket2", "runtime"),
     ("tokenizers", "models"),

@@ -23,9 +23,8 @@ impl AffinityPicker {
         home: WorkerIdentity,
         input: WorkerInputView<'_>,
     ) -> Result<Option<usize>, WorkerSelectionPolicyError> {
-        let load = input
-            .load()
-            .ok_or_else(|| WorkerSelectionPolicyError::failed("load inputs unavailable"))?;
+        let load =
+            input.load().ok_or_else(|| WorkerSelectionPolicyError::failed("load inputs unavailable"))?;
         let requests = || load.iter().map(|row| row.active_requests());
         let least = requests().min().unwrap_or(0);
         let bound = self.slack_requests as f64 + self.slack_factor * least as f64;

@@ -124,12 +124,7 @@ pub struct SessionAffinity {
 
 impl Default for SessionAffinity {
     fn default() -> Self {
-        Self {
-            slack_requests: 4,
-            slack_factor: 1.25,
-            busy_backlog_tokens: 10_000.0,
-            sessions_max: 65_536,
-        }
+        Self { slack_requests: 4, slack_factor: 1.25, busy_backlog_tokens: 10_000.0, sessions_max: 65_536 }
     }
 }
 
@@ -154,15 +149,8 @@ impl SessionAffinity {
             sessions: Sessions::new(self.sessions_max),
             cheapest: cost_picker(config, worker_type, partition),
         };
-        let scorer = DelayScorer {
-            busy_backlog_tokens: self.busy_backlog_tokens,
-        };
-        WorkerSelectionPolicy::new(
-            config.clone(),
-            worker_type,
-            vec![Box::new(scorer)],
-            Box::new(picker),
-        )
+        let scorer = DelayScorer { busy_backlog_tokens: self.busy_backlog_tokens };
+        WorkerSelectionPolicy::new(config.clone(), worker_type, vec![Box::new(scorer)], Box::new(picker))
     }
 }
 

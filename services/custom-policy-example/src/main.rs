@@ -4,7 +4,5 @@
 use switchtower_custom_policy_example::session_affinity_policy;
 
 fn main() -> std::process::ExitCode {
-    switchtower::Command::new()
-        .policy("session-affinity", session_affinity_policy)
-        .run()
+    switchtower::Command::new().policy("session-affinity", session_affinity_policy).run()
 }

@@ -24,12 +24,7 @@ struct Home {
 
 impl Sessions {
     pub(crate) const fn new(limit: usize) -> Self {
-        Self {
-            limit,
-            uses: 0,
-            homes: BTreeMap::new(),
-            by_last_use: BTreeMap::new(),
-        }
+        Self { limit, uses: 0, homes: BTreeMap::new(), by_last_use: BTreeMap::new() }
     }
 
     /// Where `session` was last.
@@ -41,10 +36,7 @@ impl Sessions {
     pub(crate) fn settle(&mut self, session: &str, worker: WorkerIdentity) {
         let key = key(session);
         self.uses += 1;
-        let home = Home {
-            worker,
-            last_use: self.uses,
-        };
+        let home = Home { worker, last_use: self.uses };
         if let Some(former) = self.homes.insert(key, home) {
             self.by_last_use.remove(&former.last_use);
         }
@@ -70,10 +62,7 @@ mod tests {
     use super::*;
 
     const fn worker(worker_id: u64) -> WorkerIdentity {
-        WorkerIdentity {
-            worker_id,
-            dp_rank: 0,
-        }
+        WorkerIdentity { worker_id, dp_rank: 0 }
     }
 
     #[test]
@@ -83,10 +72,7 @@ mod tests {
         sessions.settle("b", worker(2));
         sessions.settle("a", worker(3));
         sessions.settle("c", worker(4));
-        assert_eq!(
-            ["a", "b", "c"].map(|name| sessions.home(name)),
-            [Some(worker(3)), None, Some(worker(4))]
-        );
+        assert_eq!(["a", "b", "c"].map(|name| sessions.home(name)), [Some(worker(3)), None, Some(worker(4))]);
     }
 
     #[test]

@@ -22,9 +22,7 @@ pub(crate) struct DelayScorer {
 
 impl DelayScorer {
     fn weight(&self, mean_backlog_tokens: f64) -> f64 {
-        2.0 + (mean_backlog_tokens / self.busy_backlog_tokens)
-            .min(BUSY_MAX)
-            .powi(2)
+        2.0 + (mean_backlog_tokens / self.busy_backlog_tokens).min(BUSY_MAX).powi(2)
     }
 }
 
@@ -65,9 +63,7 @@ fn cost(
     weight: f64,
 ) -> Result<f64, WorkerSelectionPolicyError> {
     let cache = candidate.cache().ok_or_else(|| unavailable("cache"))?;
-    let multiplier = candidate
-        .preferred_taint_multiplier()
-        .ok_or_else(|| unavailable("routing"))?;
+    let multiplier = candidate.preferred_taint_multiplier().ok_or_else(|| unavailable("routing"))?;
     let cached_tokens = cache.effective() * f64::from(context.block_size());
     let uncached_tokens = (context.prompt_tokens() as f64 - cached_tokens).max(1.0);
     Ok((backlog_tokens(candidate)? + weight * uncached_tokens) * multiplier)

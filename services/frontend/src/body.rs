@@ -21,8 +21,11 @@ pub(crate) struct BodyLimits {
 /// The whole body.
 ///
 /// # Errors
-/// 413 beyond the limit, 408 when it does not come in time, and a refusal for nobody when the client broke it off.
+/// 415 for what is not JSON by its own account, or compressed; 413 beyond the limit, 408 when it does not come in time, and a refusal for nobody when the client broke it off.
 pub(crate) async fn read(body: Body, headers: &HeaderMap, limits: BodyLimits) -> Result<Bytes, Refusal> {
+    if let Err(error) = check_media_type(headers) {
+        return Err(turned_away(body, headers, limits, error).await);
+    }
     let announced = announced_bytes(headers);
     if announced.is_some_and(|bytes| bytes > limits.bytes_max as u64) {
         return Err(too_large(body, headers, limits).await);
@@ -57,7 +60,7 @@ pub(crate) async fn discard(mut body: Body, limits: BodyLimits) {
 ///
 /// # Errors
 /// 415.
-pub(crate) fn check_media_type(headers: &HeaderMap) -> Result<(), RequestError> {
+fn check_media_type(headers: &HeaderMap) -> Result<(), RequestError> {
     let coding = headers.get(header::CONTENT_ENCODING).map(|value| value.as_bytes());
     if coding.is_some_and(|coding| !coding.eq_ignore_ascii_case(b"identity")) {
         return Err(RequestError {
@@ -81,11 +84,16 @@ fn is_json(media_type: &str) -> bool {
 
 async fn too_large(body: Body, headers: &HeaderMap, limits: BodyLimits) -> Refusal {
     tracing::info!(bytes_max = limits.bytes_max, "a request's body is over the limit");
+    turned_away(body, headers, limits, RequestError::body_too_large(limits.bytes_max)).await
+}
+
+/// The refusal of a request whose body is not wanted.
+async fn turned_away(body: Body, headers: &HeaderMap, limits: BodyLimits, error: RequestError) -> Refusal {
     // A client that waits for permission to send gets the answer instead.
     if !headers.contains_key(header::EXPECT) {
         discard(body, limits).await;
     }
-    RequestError::body_too_large(limits.bytes_max).into()
+    error.into()
 }
 
 fn announced_bytes(headers: &HeaderMap) -> Option<u64> {

@@ -11,13 +11,15 @@ use crate::{
 use http::StatusCode;
 use std::time::Duration;
 use switchtower_ids::Row;
-use switchtower_runtime::http_client::is_connect_failure;
+use switchtower_runtime::http_client::{is_connect_failure, is_local_shortage};
 use switchtower_scheduling::{Outcome, Rejection, Selection};
 use switchtower_selection::{Reservation, WorkerFailure};
 use tokio::time::timeout;
 
 /// Why a worker did not serve a request.
 enum Failure {
+    /// This process cannot open a connection to anybody. No worker is to blame.
+    Shortage,
     /// No connection: the worker has seen nothing.
     Connect(Row),
     /// The worker lives another life than the one that was chosen.
@@ -76,9 +78,10 @@ async fn exchange_until_first_byte(
     let row = selection.row;
     let failed = |how: String| Failure::Failed { row, how };
     let request = outbound.request(selection).map_err(|error| failed(error.to_string()))?;
-    let response = state.client.request(request).await.map_err(|error| match is_connect_failure(&error) {
-        true => Failure::Connect(row),
-        false => failed("broke the connection".to_owned()),
+    let response = state.client.request(request).await.map_err(|error| match error {
+        error if is_local_shortage(&error) => Failure::Shortage,
+        error if is_connect_failure(&error) => Failure::Connect(row),
+        _ => failed("broke the connection".to_owned()),
     })?;
     let mut answer = WorkerAnswer::new(row, response);
     match answer.status() {
@@ -105,7 +108,7 @@ impl Failure {
             Self::Restarted(_) => Some((WorkerFailure::Refused, "restarted")),
             Self::Overloaded(_) => Some((WorkerFailure::Refused, "overload")),
             Self::Failed { .. } => Some((WorkerFailure::Failed, "failed")),
-            Self::Silent => None,
+            Self::Shortage | Self::Silent => None,
         }
     }
 
@@ -133,6 +136,7 @@ impl Failure {
             Self::Failed { row, how } => {
                 Err(Refusal::worker_failed(format!("worker {row} {how}, {after}; try again")))
             }
+            Self::Shortage => Err(Refusal::router_exhausted()),
             Self::Silent => Err(Refusal::worker_silent(state.timeouts.first_byte_ms)),
         }
     }

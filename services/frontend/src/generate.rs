@@ -85,7 +85,6 @@ async fn route(
 ) -> Result<Routed, Refusal> {
     let (head, body) = request.into_parts();
     let body = body::read(body, &head.headers, state.body_limits()).await?;
-    body::check_media_type(&head.headers)?;
     let prompt = judge_aside(state, endpoint, body.clone()).await?.map_err(|refused| {
         refused.model.into_iter().for_each(|model| exchange.model_known(model));
         refused.error

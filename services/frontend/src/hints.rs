@@ -8,7 +8,8 @@ use switchtower_models::openai::RequestError;
 use switchtower_scheduling::{Constraints, Pin};
 
 const ALLOWED_WORKERS: &str = "x-switchtower-allowed-workers";
-const PIN: &str = "x-switchtower-pin";
+/// Only this row, or only this worker.
+pub(crate) const PIN: &str = "x-switchtower-pin";
 const REQUIRED_TAINTS: &str = "x-switchtower-required-taints";
 const PREFERRED_TAINTS: &str = "x-switchtower-preferred-taints";
 const PRIORITY: &str = "x-switchtower-priority";

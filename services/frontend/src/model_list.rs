@@ -4,7 +4,7 @@
 use crate::{refusal::Refusal, state::FrontendState};
 use axum::{
     Json,
-    extract::{Path, State},
+    extract::{Path, State, rejection::PathRejection},
     response::{IntoResponse, Response},
 };
 use serde::Serialize;
@@ -50,7 +50,12 @@ pub(crate) async fn list(State(state): State<Arc<FrontendState>>) -> Response {
 }
 
 /// `GET /v1/models/{model}`: 404 where there is none, 503 where nobody serves it now.
-pub(crate) async fn one(State(state): State<Arc<FrontendState>>, Path(name): Path<String>) -> Response {
+pub(crate) async fn one(
+    State(state): State<Arc<FrontendState>>,
+    name: Result<Path<String>, PathRejection>,
+) -> Response {
+    // What is not even text names no model.
+    let name = name.map_or_else(|_| char::REPLACEMENT_CHARACTER.to_string(), |Path(name)| name);
     let Some(model) = state.models.get(name.as_str()) else {
         return Refusal::from(RequestError::model_not_found(&name)).into_response();
     };

@@ -7,9 +7,10 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, header};
 use http_body_util::Full;
 use switchtower_scheduling::Selection;
+use switchtower_selection::wire;
 
-const INCARNATION: HeaderName = HeaderName::from_static("x-switchtower-incarnation");
-const RANK: HeaderName = HeaderName::from_static("x-data-parallel-rank");
+const INCARNATION: HeaderName = HeaderName::from_static(wire::INCARNATION_HEADER);
+const RANK: HeaderName = HeaderName::from_static(wire::RANK_HEADER);
 
 /// Headers of the client that workers see as they are.
 const PASSED_ON: [HeaderName; 4] = [

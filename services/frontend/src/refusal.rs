@@ -2,6 +2,7 @@
 //! body, one metric label each. Must not decide when a request is refused; the corridor in `generate` does. Rejections
 //! get status and label from the outcome table.
 
+use crate::hints::PIN;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use std::borrow::Cow;
@@ -60,6 +61,13 @@ impl Refusal {
     pub(crate) fn body_broken() -> Self {
         let message = "the body broke off before its end".to_owned();
         Self::new(StatusCode::BAD_REQUEST, "body_incomplete", message).labelled(label::CANCELLED)
+    }
+
+    /// This process has no descriptor, port or memory left for a connection to a worker.
+    pub(crate) fn router_exhausted() -> Self {
+        let message = "the router is out of file descriptors or ports: send the request to another replica, try again \
+                       later, or raise the router's limit of open files (ulimit -n)";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "router_exhausted", message.to_owned())
     }
 
     /// No worker could be reached, or none of those reached would take it.
@@ -153,7 +161,9 @@ impl From<Rejection> for Refusal {
     fn from(rejection: Rejection) -> Self {
         let row = rejection.outcome().row();
         let status = StatusCode::from_u16(row.http_status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        Self { status, label: row.label, code: row.label.into(), param: None, message: rejection.to_string() }
+        let is_pin = matches!(rejection, Rejection::ImpossiblePin { .. });
+        let param = is_pin.then(|| PIN.to_owned());
+        Self { status, label: row.label, code: row.label.into(), param, message: rejection.to_string() }
     }
 }
 

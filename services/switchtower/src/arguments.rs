@@ -6,7 +6,7 @@ use std::{net::SocketAddr, path::PathBuf};
 
 /// A request router for LLM inference fleets.
 #[derive(Debug, Parser)]
-#[command(name = "switchtower", version, propagate_version = true, subcommand_required = true)]
+#[command(name = "switchtower", version, propagate_version = true, arg_required_else_help = false)]
 pub(crate) struct Arguments {
     /// What to log, to stderr, for example `info` or `info,switchtower_selection=debug`.
     #[arg(long, global = true, value_name = "FILTER", default_value = "warn")]
@@ -26,6 +26,7 @@ pub(crate) enum Subcommand {
 
 /// One router and simulated workers in one process.
 #[derive(Clone, Debug, Args)]
+#[command(allow_negative_numbers = true)]
 pub(crate) struct UpArguments {
     /// Simulated workers, each an HTTP server of its own on loopback.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
@@ -36,7 +37,7 @@ pub(crate) struct UpArguments {
     pub(crate) ranks: u32,
 
     /// Where to listen; port 0 takes a free one.
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080", value_parser = address)]
     pub(crate) http: SocketAddr,
 
     /// The name that clients call the model by [default: switchtower-demo].
@@ -63,4 +64,8 @@ pub(crate) struct UpArguments {
     /// all are. They never wait unless given.
     #[arg(long, value_name = "FRACTION")]
     pub(crate) queue_threshold: Option<f64>,
+}
+
+fn address(text: &str) -> Result<SocketAddr, &'static str> {
+    text.parse().map_err(|_| "give an IP address and a port, for example 127.0.0.1:8080 or [::1]:8080")
 }

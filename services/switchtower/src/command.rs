@@ -10,7 +10,10 @@ use clap::Parser;
 use std::{ffi::OsString, process::ExitCode};
 use switchtower_policies::{Catalogue, CatalogueError};
 use switchtower_policy::WorkerSelectionPolicyFactory;
-use switchtower_runtime::telemetry::{self, LogFormat};
+use switchtower_runtime::{
+    open_files,
+    telemetry::{self, LogFormat},
+};
 
 /// The whole command with the built-in policies and those that are added.
 pub struct Command {
@@ -61,6 +64,7 @@ impl Command {
         telemetry::init(&arguments.log, LogFormat::Auto).map_err(Failure::configuration)?;
         match arguments.subcommand {
             Subcommand::Up(arguments) => {
+                open_files::raise_limit();
                 let threads = tokio::runtime::Builder::new_multi_thread().enable_all().build();
                 let threads =
                     threads.map_err(|error| Failure::start(format!("cannot start threads: {error}")))?;

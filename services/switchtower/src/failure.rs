@@ -1,6 +1,6 @@
 //! Why the command ends without success: one line on stderr and an exit code.
 
-use std::{fmt::Display, process::ExitCode};
+use std::{fmt::Display, io::Write, process::ExitCode};
 use switchtower_frontend::FrontendError;
 use switchtower_selection::BuildError;
 
@@ -51,7 +51,8 @@ impl Failure {
 }
 
 fn say(line: &str, code: u8) -> ExitCode {
-    eprintln!("switchtower: {line}");
+    // Where nobody reads stderr the exit code still says it.
+    let _ = writeln!(std::io::stderr(), "switchtower: {line}");
     ExitCode::from(code)
 }
 

@@ -1,6 +1,7 @@
-//! One line a second while requests flow: requests, hit ratio, load per worker.
+//! What the command says on stdout: its greeting, and one line a second while requests flow (requests, hit ratio, load per
+//! worker). Nobody has to listen: a stdout that is closed or full ends the talk, never the router. Called by `up`.
 
-use std::{collections::BTreeMap, fmt::Write, time::Duration};
+use std::{collections::BTreeMap, fmt::Write as _, io::Write as _, time::Duration};
 use switchtower_selection::{PartitionLoads, SelectionHandle, SelectionTotals};
 
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -8,7 +9,15 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Workers shown one by one; of more, only the least and the most loaded are.
 const WORKERS_SHOWN: usize = 16;
 
-/// Prints until it is dropped.
+/// Writes one line to stdout.
+///
+/// # Errors
+/// Nobody takes it.
+pub(crate) fn say(line: &str) -> std::io::Result<()> {
+    writeln!(std::io::stdout(), "{line}")
+}
+
+/// Prints until it is dropped, or until nobody reads any more.
 pub(crate) async fn follow(selection: SelectionHandle) {
     let mut ticks = tokio::time::interval(INTERVAL);
     let mut before = (SelectionTotals::default(), 0);
@@ -16,8 +25,8 @@ pub(crate) async fn follow(selection: SelectionHandle) {
         ticks.tick().await;
         let (totals, loads) = (selection.totals(), selection.loads().await);
         let active = loads.iter().map(|load| load.reservations + load.waiting).sum::<usize>();
-        if (totals, active) != before {
-            println!("{}", line(&before.0, &totals, &loads));
+        if (totals, active) != before && say(&line(&before.0, &totals, &loads)).is_err() {
+            return;
         }
         before = (totals, active);
     }

@@ -24,14 +24,7 @@ use serde_json::{Value, json};
 use std::{error::Error, sync::Arc, time::Duration};
 use switchtower_ids::Incarnation;
 use switchtower_models::openai::RequestError;
-
-/// Names the life of the worker that a request is meant for, as 16 hexadecimal digits. A worker in another life refuses
-/// it with 409 `incarnation_mismatch`.
-pub const INCARNATION_HEADER: &str = "x-switchtower-incarnation";
-
-/// Names the data-parallel rank that a request is meant for. Without it the worker takes its least loaded rank. Answers
-/// carry the rank that served them under the same name.
-pub const RANK_HEADER: &str = "x-data-parallel-rank";
+use switchtower_selection::wire::{INCARNATION_HEADER, RANK_HEADER};
 
 /// All routes of one worker.
 pub(crate) fn router(service: Arc<Service>) -> Router {
@@ -117,8 +110,13 @@ async fn read(body: Body, bytes_max: usize) -> Result<Bytes, ApiError> {
 
 /// Tokenizing is CPU-bound: not on the threads that serve connections.
 async fn prepare_aside(service: &Arc<Service>, shape: Shape, body: Bytes) -> Result<Prepared, ApiError> {
+    // The semaphore is never closed, so the desk always comes.
+    let desk = Arc::clone(&service.desks).acquire_owned().await.ok();
     let service = Arc::clone(service);
-    let work = move || prepare(&service.model, &service.config, shape, &body);
+    let work = move || {
+        let _desk = desk;
+        prepare(&service.model, &service.config, shape, &body)
+    };
     tokio::task::spawn_blocking(work).await.map_err(|_| ApiError::Internal)?
 }
 
@@ -173,4 +171,26 @@ async fn no_such_route(request: Request) -> ApiError {
     // Both are the client's own words: show enough to be recognised.
     let shown = |text: &str| text.chars().take(64).collect();
     ApiError::NoSuchRoute { method: shown(request.method().as_str()), path: shown(request.uri().path()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SimulatedWorkerConfig;
+    use futures::FutureExt;
+    use switchtower_models::{Model, ModelSource};
+
+    #[tokio::test]
+    async fn no_more_requests_are_prepared_at_a_time_than_there_are_desks() {
+        let model = Arc::new(Model::load(&ModelSource::BuiltIn).unwrap());
+        let service = Arc::new(Service::new(SimulatedWorkerConfig::default(), model).unwrap());
+        let desks = u32::try_from(service.desks.available_permits()).unwrap();
+        let all = service.desks.acquire_many(desks).await.unwrap();
+        let body = Bytes::from_static(br#"{"model":"switchtower-demo","prompt":"a"}"#);
+        let mut preparing = Box::pin(prepare_aside(&service, Shape::Text, body));
+        tokio::task::yield_now().await;
+        assert!(preparing.as_mut().now_or_never().is_none() && service.desks.available_permits() == 0);
+        drop(all);
+        assert_eq!(preparing.await.unwrap().answers.len(), 1);
+    }
 }

@@ -23,7 +23,6 @@ mod service;
 mod text;
 mod worker;
 
-pub use api::{INCARNATION_HEADER, RANK_HEADER};
 pub use config::{ConfigError, SimulatedWorkerConfig};
 pub use faults::{FaultError, Faults};
 pub use worker::{Drained, RunningWorker, SimulatedWorker, WorkerError};

@@ -11,8 +11,8 @@ use std::num::NonZeroU32;
 use switchtower_engine_sim::RequestSpec;
 use switchtower_kv::hash::HashSpace;
 use switchtower_models::{
-    Model,
-    openai::{GenerationOptions, RequestError, StreamOptions, parse_chat, parse_completion},
+    Model, TokenizerError,
+    openai::{GenerationOptions, Prompt, RequestError, StreamOptions, parse_chat, parse_completion},
     prompt_inputs,
 };
 
@@ -53,7 +53,8 @@ struct Parsed {
     prompts: Vec<Vec<u32>>,
     options: GenerationOptions,
     output_tokens_max: Option<u32>,
-    echo: bool,
+    /// What stands before the replies to each prompt; none where it is not asked for.
+    echoes: Vec<String>,
     extra: Map<String, Value>,
 }
 
@@ -75,9 +76,11 @@ pub(crate) fn prepare(
         return Err(RequestError::invalid("n".to_owned(), "invalid_value", message).into());
     }
     let mut answers = Vec::new();
-    for prompt in &parsed.prompts {
+    for (at, prompt) in parsed.prompts.iter().enumerate() {
+        let echo = parsed.echoes.get(at).map(String::as_str).unwrap_or_default();
         for choice in 0..choices {
-            answers.push(parsed.answer(model, config, prompt, choice)?);
+            let (spec, reply) = parsed.answer(model, config, prompt, choice)?;
+            answers.push((spec, Script { reply, echo: echo.to_owned(), first_of_prompt: choice == 0 }));
         }
     }
     let stream = parsed.options.stream.then(|| parsed.options.stream_options.unwrap_or_default());
@@ -86,7 +89,7 @@ pub(crate) fn prepare(
 }
 
 impl Parsed {
-    fn read(model: &Model, shape: Shape, body: &[u8]) -> Result<Self, RequestError> {
+    fn read(model: &Model, shape: Shape, body: &[u8]) -> Result<Self, ApiError> {
         let own = |name: &str| match name == model.card().name {
             true => Ok(()),
             false => Err(RequestError::model_not_found(name)),
@@ -96,19 +99,21 @@ impl Parsed {
                 let chat = parse_chat(body)?;
                 own(&chat.model)?;
                 let (prompts, output_tokens_max) = (prompt_inputs(model, &chat)?, chat.output_tokens_max());
-                Ok(Self { prompts, output_tokens_max, options: chat.options, echo: false, extra: chat.extra })
+                Ok(Self {
+                    prompts,
+                    output_tokens_max,
+                    options: chat.options,
+                    echoes: vec![],
+                    extra: chat.extra,
+                })
             }
             Shape::Text => {
                 let text = parse_completion(body)?;
                 own(&text.model)?;
                 let (prompts, output_tokens_max) = (prompt_inputs(model, &text)?, text.output_tokens_max());
-                Ok(Self {
-                    prompts,
-                    output_tokens_max,
-                    options: text.options,
-                    echo: text.echo,
-                    extra: text.extra,
-                })
+                let echoes = if text.echo { echoes(model, text.prompt)? } else { vec![] };
+                let (options, extra) = (text.options, text.extra);
+                Ok(Self { prompts, output_tokens_max, options, echoes, extra })
             }
         }
     }
@@ -119,15 +124,14 @@ impl Parsed {
         config: &SimulatedWorkerConfig,
         prompt: &[u32],
         choice: u32,
-    ) -> Result<(RequestSpec, Script), ApiError> {
+    ) -> Result<(RequestSpec, Reply), ApiError> {
         let tokenizer = model.tokenizer();
         let reply = Reply::compose(tokenizer, &self.reply_request(model, config, prompt, choice))?;
         let salt = self.extra.get("cache_salt").and_then(Value::as_str);
         let block_size = NonZeroU32::new(model.card().block_size).unwrap_or(NonZeroU32::MIN);
         // The engine's driver chooses the id.
         let spec = RequestSpec::from_tokens(0, prompt, &reply.tokens, block_size, HashSpace::new(None, salt));
-        let echo = if self.echo { tokenizer.decode(prompt)? } else { String::new() };
-        Ok((spec, Script { reply, echo, first_of_prompt: choice == 0 }))
+        Ok((spec, reply))
     }
 
     fn reply_request<'a>(
@@ -152,5 +156,16 @@ impl Parsed {
             ignore_end: self.output_tokens_max.is_some() && flag("ignore_eos"),
             stop: &self.options.stop,
         }
+    }
+}
+
+/// The prompts as their writer knows them: text as it came, without what the tokenizer puts around it.
+fn echoes(model: &Model, prompt: Prompt) -> Result<Vec<String>, TokenizerError> {
+    let tokenizer = model.tokenizer();
+    match prompt {
+        Prompt::Text(text) => Ok(vec![text]),
+        Prompt::Texts(texts) => Ok(texts),
+        Prompt::Tokens(tokens) => Ok(vec![tokenizer.decode(&tokens)?]),
+        Prompt::TokenLists(lists) => lists.iter().map(|tokens| tokenizer.decode(tokens)).collect(),
     }
 }

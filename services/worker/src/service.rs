@@ -16,6 +16,7 @@ use switchtower_engine_sim::EngineParameters;
 use switchtower_ids::{Incarnation, Rank as RankNumber, WorkerId};
 use switchtower_models::Model;
 use switchtower_selection::records::{RECORD_VERSION, WorkerRecord};
+use tokio::sync::Semaphore;
 use uuid::Uuid;
 
 /// One life of one worker.
@@ -28,6 +29,8 @@ pub(crate) struct Service {
     pub(crate) ranks: Vec<Arc<Rank>>,
     pub(crate) faults: FaultSource,
     pub(crate) gate: Gate,
+    /// Places for preparing requests, which is CPU-bound and, for long answers, takes much memory: one per core.
+    pub(crate) desks: Arc<Semaphore>,
     answers: AtomicU64,
 }
 
@@ -50,6 +53,7 @@ impl Service {
             ranks,
             faults: FaultSource::new(config.faults.clone(), config.seed),
             gate: Gate::default(),
+            desks: Arc::new(Semaphore::new(std::thread::available_parallelism().map_or(1, usize::from))),
             answers: AtomicU64::new(0),
             model,
             config,

@@ -6,7 +6,8 @@ use hyper::StatusCode;
 use serde_json::{Value, json};
 use support::{Bench, MODEL, chat, events_of, fast, json_of, long_text, with};
 use switchtower_models::{openai::parse_chat, prompt_inputs};
-use switchtower_worker::{INCARNATION_HEADER, RANK_HEADER, SimulatedWorkerConfig};
+use switchtower_selection::wire::{INCARNATION_HEADER, RANK_HEADER};
+use switchtower_worker::SimulatedWorkerConfig;
 
 const CHAT: &str = "/v1/chat/completions";
 const TEXT: &str = "/v1/completions";

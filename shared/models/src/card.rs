@@ -144,7 +144,7 @@ mod tests {
             ("chat_template", |card| card.chat_template = Some(" \n".into())),
         ];
         for (field, change) in wrong {
-            let mut card = builtin::card().unwrap();
+            let mut card = builtin::card(crate::builtin::NAME).unwrap();
             change(&mut card);
             let error = card.validate().unwrap_err().to_string();
             assert!(error.starts_with(field), "{error}");
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_card_survives_json() {
-        let card = builtin::card().unwrap();
+        let card = builtin::card(crate::builtin::NAME).unwrap();
         let text = serde_json::to_string(&card).unwrap();
         assert_eq!(serde_json::from_str::<ModelCard>(&text).unwrap(), card);
     }

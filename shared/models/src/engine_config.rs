@@ -32,7 +32,7 @@ pub struct EngineConfig {
 pub struct Limits {
     /// Largest body of a request; 413 above.
     pub max_body_bytes: usize,
-    /// Requests in flight in this replica; 503 above.
+    /// Requests in flight in this replica; 429 above.
     pub max_concurrent_requests: usize,
     /// All headers of a request together; 431 above.
     pub max_header_bytes: usize,

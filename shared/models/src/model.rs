@@ -2,7 +2,8 @@
 //! registered) and shared behind an `Arc`; nothing here is cached across models (field report B120).
 
 use crate::{
-    CardError, ChatTemplate, Clock, ModelCard, TemplateError, Tokenizer, TokenizerError, builtin,
+    CardError, ChatTemplate, Clock, ModelCard, TemplateError, Tokenizer, TokenizerError, TokenizerSource,
+    builtin,
     hugging_face::{self, Description},
 };
 use serde::{Deserialize, Serialize};
@@ -88,7 +89,7 @@ pub enum ModelError {
     /// Nothing says how long a prompt may be.
     #[error(
         "model `{name}`: context length unknown: neither config.json (max_position_embeddings) nor \
-         tokenizer_config.json (model_max_length) beside {path} gives one; set context_length for this model",
+         tokenizer_config.json (model_max_length) beside {path} gives one; put one of them there, or set context_length for this model",
         path = path.display()
     )]
     ContextLength {
@@ -168,7 +169,14 @@ impl Model {
                 let description =
                     Description { name, path, block_size: *block_size, context_length: *context_length };
                 let (card, bytes) = hugging_face::read(&description)?;
-                (card, Tokenizer::from_json(&bytes).map_err(failed)?)
+                let tokenizer =
+                    Tokenizer::from_json(&bytes).map_err(|error| match (error, &card.tokenizer) {
+                        (TokenizerError::Load { reason }, TokenizerSource::Path(file)) => {
+                            ModelError::parse(file, &reason)
+                        }
+                        (other, _) => failed(other),
+                    })?;
+                (card, tokenizer)
             }
         };
         Self::assemble(card, tokenizer, clock)

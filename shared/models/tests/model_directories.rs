@@ -85,6 +85,7 @@ fn what_is_missing_or_broken_is_named_with_advice() {
         ("tokenizer_config.json", json!({"chat_template": "{% if %}"}), "chat template"),
         ("tokenizer_config.json", json!({"chat_template": " "}), "chat_template"),
         ("generation_config.json", json!("[]x"), "generation_config.json"),
+        ("tokenizer.json", json!("{\"version\":"), "/tokenizer.json: not valid"),
     ];
     for (name, contents, named) in &broken {
         let error = load(&[("config.json", &length), (name, contents)]).unwrap_err().to_string();

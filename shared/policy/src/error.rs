@@ -1,4 +1,4 @@
-//! What can go wrong in a policy. None of it reaches a client: the request is served by the fallback policy.
+//! What can go wrong in a policy. But for one, none of it reaches a client: the request is served by the fallback policy.
 
 /// Why a policy's answer cannot be used.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -33,8 +33,8 @@ pub enum WorkerSelectionPolicyError {
         /// How many candidates it was shown.
         candidates: usize,
     },
-    /// The policy's filters dropped every eligible row. This one does reach the client: a filter is a hard
-    /// exclusion that no fallback may bypass.
+    /// The policy's filters dropped every eligible row. This one does reach the client: no fallback chooses among
+    /// rows that a filter has dropped. Only the host says it; from a part of a policy it is a failure.
     #[error("the policy's filters dropped all {candidates} eligible workers")]
     AllFiltered {
         /// How many rows there were before the filters.

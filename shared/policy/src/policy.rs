@@ -61,7 +61,12 @@ pub trait WorkerPicker: Send + 'static {
     ) -> Result<usize, WorkerSelectionPolicyError>;
 }
 
-/// Drops rows for good, after the host's own eligibility. No fallback brings a dropped row back.
+/// Drops rows for good, after the host's own eligibility. When a scorer or the picker fails later, the fallback chooses
+/// among the rows that were kept.
+///
+/// A filter is a part of its policy: while it fails itself, and while its policy is quarantined, it does not run, and the
+/// fallback sees every row that the host found eligible. What must hold whatever happens belongs into the request's
+/// constraints (allowed workers, required taints).
 pub trait WorkerFilter: Send + 'static {
     /// The groups that [`keep`](Self::keep) reads. Read once, when the policy is built.
     fn required_worker_inputs(&self) -> WorkerInputs {

@@ -9,7 +9,7 @@ use hyper_util::{
     client::legacy::{Client, Error, connect::HttpConnector},
     rt::{TokioExecutor, TokioTimer},
 };
-use std::time::Duration;
+use std::{io, time::Duration};
 
 /// A pool of plain HTTP/1.1 connections. Cheap to clone; all clones share the pool. The connections' own tasks end when
 /// they are closed or when the last clone is dropped, so they need no place in a task group.
@@ -58,6 +58,21 @@ pub fn http_client(options: &HttpClientOptions) -> HttpClient {
         .build(connector)
 }
 
+/// Whether a request failed for want of something on this side: file descriptors, ports, memory. The server has seen
+/// nothing of it and is not to blame; asking another one would fail the same way.
+#[must_use]
+pub fn is_local_shortage(error: &Error) -> bool {
+    error.is_connect() && stems_from_shortage(error)
+}
+
+fn stems_from_shortage(error: &(dyn std::error::Error + 'static)) -> bool {
+    /// Linux' ENOMEM, ENFILE, EMFILE, EADDRNOTAVAIL, ENOBUFS.
+    const SHORTAGES: [i32; 5] = [12, 23, 24, 99, 105];
+    let chain = std::iter::successors(Some(error), |error| error.source());
+    let mut codes = chain.filter_map(|cause| cause.downcast_ref::<io::Error>()?.raw_os_error());
+    codes.any(|code| SHORTAGES.contains(&code))
+}
+
 /// Whether a request failed before a connection existed: the server has seen nothing of it, so it may be sent to
 /// another one. Any other failure may have reached the server.
 #[must_use]
@@ -96,6 +111,17 @@ mod tests {
 
         drop(listener);
         assert!(is_connect_failure(&client.request(get(address)).await.unwrap_err()));
+    }
+
+    #[test]
+    fn a_shortage_of_our_own_is_told_from_a_server_that_refuses() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("connecting")]
+        struct Connecting(#[source] io::Error);
+
+        let stems = |code| stems_from_shortage(&Connecting(io::Error::from_raw_os_error(code)));
+        assert!([24, 23, 99].into_iter().all(stems), "out of descriptors, or of ports");
+        assert!(![111, 104, 110, 113].into_iter().any(stems), "refused, reset, timed out, no route");
     }
 
     #[tokio::test]

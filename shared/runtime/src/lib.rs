@@ -6,6 +6,7 @@
 
 pub mod http_client;
 pub mod http_server;
+pub mod open_files;
 pub mod signals;
 pub mod tasks;
 pub mod telemetry;

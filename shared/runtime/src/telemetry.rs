@@ -4,7 +4,17 @@
 //! or credentials. Called once, by `main`.
 
 use std::io::IsTerminal;
-use tracing_subscriber::{EnvFilter, layer::SubscriberExt, util::SubscriberInitExt};
+use tracing::Metadata;
+use tracing_subscriber::{
+    EnvFilter, Registry,
+    filter::{FilterFn, filter_fn},
+    layer::{Layered, SubscriberExt},
+    util::SubscriberInitExt,
+};
+
+/// Libraries whose own logs spell out the text that they are given, character by character. They are never logged,
+/// whatever the filter says: prompt text reaches no log.
+const TELLTALES: [&str; 1] = ["tokenizers"];
 
 /// How log lines look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,7 +53,7 @@ pub enum TelemetryError {
 pub fn init(filter: &str, format: LogFormat) -> Result<(), TelemetryError> {
     let filter = parse(filter)?;
     let json = wants_json(format, std::io::stderr().is_terminal());
-    let registry = tracing_subscriber::registry().with(filter);
+    let registry = filtered(filter);
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     let installed = if json {
         registry.with(lines.json().flatten_event(true)).try_init()
@@ -51,6 +61,17 @@ pub fn init(filter: &str, format: LogFormat) -> Result<(), TelemetryError> {
         registry.with(lines.with_target(true)).try_init()
     };
     installed.map_err(|_| TelemetryError::AlreadyInstalled)
+}
+
+/// What passes the filter, except what no filter may let pass. Asked for each event, so that it holds for what libraries
+/// say through the `log` crate, too.
+fn filtered(filter: EnvFilter) -> Layered<FilterFn, Layered<EnvFilter, Registry>> {
+    tracing_subscriber::registry().with(filter).with(filter_fn(is_discreet as fn(&Metadata<'_>) -> bool))
+}
+
+fn is_discreet(metadata: &Metadata<'_>) -> bool {
+    let root = metadata.target().split("::").next().unwrap_or_default();
+    !TELLTALES.contains(&root)
 }
 
 fn parse(filter: &str) -> Result<EnvFilter, TelemetryError> {
@@ -85,6 +106,22 @@ mod tests {
             "{error}"
         );
         assert!(parse("info,switchtower_selection=debug").is_ok());
+    }
+
+    #[test]
+    fn invariant_9_no_filter_lets_a_library_spell_out_prompts() {
+        for filter in ["trace", "tokenizers=trace", "tokenizers::tokenizer::normalizer=trace"] {
+            let subscriber = filtered(parse(filter).unwrap());
+            tracing::subscriber::with_default(subscriber, || {
+                assert!(
+                    !tracing::enabled!(target: "tokenizers::tokenizer::normalizer", tracing::Level::TRACE)
+                );
+                assert!(!tracing::enabled!(target: "tokenizers", tracing::Level::ERROR));
+            });
+        }
+        tracing::subscriber::with_default(filtered(parse("trace").unwrap()), || {
+            assert!(tracing::enabled!(target: "switchtower_models::tokenizer", tracing::Level::TRACE));
+        });
     }
 
     #[test]

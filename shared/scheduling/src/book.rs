@@ -21,7 +21,7 @@ use crate::Alias;
 use aliases::Aliases;
 use blocks::ActiveBlocks;
 use hashbrown::HashMap;
-use rows::BookRows;
+use rows::{BookRows, Change};
 use std::sync::Arc;
 use switchtower_ids::{Life, ReservationKey, Row};
 
@@ -34,6 +34,10 @@ pub struct OutOfSequence {
     /// The entry refused.
     pub found: u64,
 }
+
+/// No entry counts for more tokens, or blocks of output, than this, whatever it says: callers name output totals, and
+/// sums over 2²³ reservations stay far from overflow. Every replica counts alike.
+const ENTRY_MAX: u64 = 1 << 40;
 
 /// One live reservation.
 #[derive(Clone, Debug)]
@@ -85,12 +89,15 @@ impl Book {
         if let Some(replaced) = self.live.remove(&booked.key) {
             self.uncount(&replaced);
             self.rows.leave(replaced.slot);
+            if let Some(alias) = &replaced.alias {
+                self.aliases.release(alias, booked.key, None);
+            }
         }
         let live = Live {
             attempt: booked.attempt,
             slot: self.rows.enter(booked.row),
             life: booked.life,
-            prefill_tokens: booked.prefill_tokens,
+            prefill_tokens: booked.prefill_tokens.min(ENTRY_MAX),
             kept: Arc::clone(&booked.blocks),
             output_blocks: 0,
             alias: booked.alias.as_ref().map(|alias| Arc::clone(&alias.id)),
@@ -117,7 +124,7 @@ impl Book {
         let Some(live) = self.live.get_mut(&key) else {
             return;
         };
-        let growth = total_blocks.saturating_sub(live.output_blocks);
+        let growth = total_blocks.min(ENTRY_MAX).saturating_sub(live.output_blocks);
         live.output_blocks += growth;
         if self.rows.counts(live.slot, live.life) {
             self.rows.load_mut(live.slot).output_blocks += growth;
@@ -166,18 +173,25 @@ impl Book {
     /// Tells the book which worker lives exist. Entries of rows that are not here, or of a life older than the one
     /// here, count for nothing; they stay, because only their holder ends them (`book rule 10`).
     pub fn set_lives(&mut self, lives: impl IntoIterator<Item = (Row, Life)>) {
-        for change in self.rows.set_lives(lives) {
-            let affected: Vec<Live> =
-                self.live.values().filter(|live| live.slot == change.slot).cloned().collect();
-            for live in affected {
-                match (rows::counts(change.before, live.life), rows::counts(change.after, live.life)) {
-                    (false, true) => self.add(&live),
-                    (true, false) => self.subtract(&live),
-                    _ => {}
-                }
-            }
+        let changes = self.rows.set_lives(lives);
+        if !changes.is_empty() {
+            self.recount(&changes);
         }
         self.rows.sweep();
+    }
+
+    /// One pass over the reservations, however many rows changed.
+    fn recount(&mut self, changes: &HashMap<usize, Change>) {
+        let affected: Vec<Live> =
+            self.live.values().filter(|live| changes.contains_key(&live.slot)).cloned().collect();
+        for live in affected {
+            let Some(change) = changes.get(&live.slot) else { continue };
+            match (rows::counts(change.before, live.life), rows::counts(change.after, live.life)) {
+                (false, true) => self.add(&live),
+                (true, false) => self.subtract(&live),
+                _ => {}
+            }
+        }
     }
 
     /// The load of a row; all zero for one that the book has not heard of.
@@ -222,6 +236,12 @@ impl Book {
     #[must_use]
     pub fn attempt(&self, key: ReservationKey) -> Option<u32> {
         self.live.get(&key).map(|live| live.attempt)
+    }
+
+    /// The row that `key` is booked on.
+    #[must_use]
+    pub fn row(&self, key: ReservationKey) -> Option<Row> {
+        self.live.get(&key).and_then(|live| self.rows.row(live.slot))
     }
 
     /// The live reservation that a caller knows under this alias, with its fingerprint.

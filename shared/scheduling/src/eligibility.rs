@@ -6,6 +6,7 @@ use crate::{
     Constraints, Exclusions, Pin, Rejection, RowInfo, WorkerTable,
     book::{Book, RowLoad},
 };
+use switchtower_ids::WorkerId;
 use switchtower_policy::KvRouterConfig;
 
 /// When a row counts as overloaded. Unset thresholds never apply, and what is unknown is never over one.
@@ -39,7 +40,8 @@ pub struct Fleet<'a> {
     pub overload: OverloadThresholds,
 }
 
-/// Writes the positions of all eligible rows into `eligible`, in table order.
+/// Writes the positions of all eligible rows into `eligible`, in table order. The constraints' lists are as
+/// [`Constraints::sort`] leaves them.
 ///
 /// # Errors
 /// Why there is none: an impossible pin, an overload, or nothing eligible with the counts of what excluded whom.
@@ -54,13 +56,17 @@ pub fn eligible_rows(
     }
     let mut exclusions = Exclusions::default();
     let mut overloaded_row = None;
-    for (index, info) in fleet.table.rows().iter().enumerate() {
-        match fleet.exclusion(constraints, index, info) {
+    let rows = fleet.table.rows();
+    // A pin looks at its worker's rows alone: thousands of pinned waiters must not look at thousands of rows each.
+    let asked = constraints.pin.map_or(0..rows.len(), |pin| fleet.table.positions_of(pin.worker));
+    exclusions.not_pinned = u32::try_from(rows.len() - asked.len()).unwrap_or(u32::MAX);
+    for index in asked {
+        match fleet.exclusion(constraints, index, &rows[index]) {
             None => eligible.push(index),
             Some(reason) => {
                 *reason(&mut exclusions) += 1;
                 if exclusions.overloaded == 1 && overloaded_row.is_none() {
-                    overloaded_row = Some(info.row);
+                    overloaded_row = Some(rows[index].row);
                 }
             }
         }
@@ -79,7 +85,7 @@ fn check_pin(table: &WorkerTable, constraints: &Constraints, pin: Pin) -> Result
     if table.of_worker(pin.worker).is_empty() {
         return impossible("no worker with this id serves the model");
     }
-    if !constraints.allowed_workers.is_empty() && !constraints.allowed_workers.contains(&pin.worker) {
+    if !constraints.allows(pin.worker) {
         return impossible("it is not among the request's allowed workers");
     }
     let Some(rank) = pin.rank else { return Ok(()) };
@@ -98,26 +104,33 @@ type Reason = fn(&mut Exclusions) -> &mut u32;
 impl Fleet<'_> {
     fn exclusion(&self, constraints: &Constraints, index: usize, info: &RowInfo) -> Option<Reason> {
         let worker = info.row.worker;
-        let allowed = &constraints.allowed_workers;
-        if !allowed.is_empty() && !allowed.contains(&worker) {
-            return Some(|counts| &mut counts.not_allowed);
-        }
         if constraints.pin.is_some_and(|pin| !pin.matches(info)) {
             return Some(|counts| &mut counts.not_pinned);
+        }
+        if !constraints.allows(worker) {
+            return Some(|counts| &mut counts.not_allowed);
         }
         if constraints.ranks.as_ref().is_some_and(|ranks| !ranks.contains(&info.row.rank.0)) {
             return Some(|counts| &mut counts.rank_bounds);
         }
-        if !constraints.required_taints.iter().all(|taint| info.has_taint(taint)) {
+        let required = &constraints.required_taints;
+        if required.len() > info.taints.len() || !required.iter().all(|taint| info.has_taint(taint)) {
             return Some(|counts| &mut counts.missing_taint);
         }
         if info.draining {
             return Some(|counts| &mut counts.draining);
         }
-        if constraints.failed.contains(&(worker, info.incarnation)) {
+        if constraints.failed.binary_search(&(worker, info.incarnation)).is_ok() {
             return Some(|counts| &mut counts.failed_before);
         }
         self.is_overloaded(index).then_some(|counts| &mut counts.overloaded)
+    }
+
+    /// Whether the row at `index` is eligible under `constraints`, whose lists are sorted.
+    #[must_use]
+    pub fn accepts(&self, constraints: &Constraints, index: usize) -> bool {
+        let info = self.table.rows().get(index);
+        info.is_some_and(|info| self.exclusion(constraints, index, info).is_none())
     }
 
     fn is_overloaded(&self, index: usize) -> bool {
@@ -153,6 +166,12 @@ impl Fleet<'_> {
 /// A capacity of 0 is a report without content: unknown, so never exceeded.
 fn exceeds(amount: u64, fraction: f64, capacity: u64) -> bool {
     capacity > 0 && amount as f64 > fraction * capacity as f64
+}
+
+impl Constraints {
+    fn allows(&self, worker: WorkerId) -> bool {
+        self.allowed_workers.is_empty() || self.allowed_workers.binary_search(&worker).is_ok()
+    }
 }
 
 impl Pin {

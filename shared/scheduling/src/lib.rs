@@ -20,5 +20,5 @@ pub use outcome::{Exclusions, Outcome, OutcomeRow, Rejection};
 pub use queue::{FcfsQueue, Verdict, Waiting, WaitingQueue};
 pub use request::{Alias, Answer, ChosenBy, Constraints, Pin, Request, Selection};
 pub use reservation::{ReleasePermit, ReservationGuard};
-pub use scheduler::{RowState, Scheduler};
+pub use scheduler::{OverlapIndex, RowState, Scheduler};
 pub use workers::{RowInfo, RowReport, WorkerTable};

@@ -27,6 +27,8 @@ pub enum Outcome {
     IdConflict,
     /// As many reservations live as may.
     TooManyReservations,
+    /// The reservation id is not one that can be kept.
+    InvalidId,
 }
 
 /// One row of the outcome table.
@@ -48,7 +50,7 @@ const fn row(http_status: u16, grpc_code: u8, label: &'static str, retryable: bo
 
 impl Outcome {
     /// Every outcome.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::NothingEligible,
         Self::AllOverloaded,
         Self::PinnedOverloaded,
@@ -59,6 +61,7 @@ impl Outcome {
         Self::ShuttingDown,
         Self::IdConflict,
         Self::TooManyReservations,
+        Self::InvalidId,
     ];
 
     /// This outcome's row of the table. The gRPC codes: 1 cancelled, 3 invalid argument, 4 deadline exceeded,
@@ -76,6 +79,7 @@ impl Outcome {
             Self::ShuttingDown => row(503, 14, "shutting_down", true),
             Self::IdConflict => row(409, 6, "id_conflict", false),
             Self::TooManyReservations => row(429, 8, "too_many_reservations", true),
+            Self::InvalidId => row(400, 3, "invalid_id", false),
         }
     }
 }
@@ -174,6 +178,14 @@ pub enum Rejection {
         /// How many may live.
         limit: usize,
     },
+    /// See [`Outcome::InvalidId`].
+    #[error("the reservation id has {bytes} bytes: use one of at most {limit}")]
+    InvalidId {
+        /// Its length.
+        bytes: usize,
+        /// The longest that is kept.
+        limit: usize,
+    },
 }
 
 impl Rejection {
@@ -191,6 +203,7 @@ impl Rejection {
             Self::ShuttingDown => Outcome::ShuttingDown,
             Self::IdConflict(_) => Outcome::IdConflict,
             Self::TooManyReservations { .. } => Outcome::TooManyReservations,
+            Self::InvalidId { .. } => Outcome::InvalidId,
         }
     }
 }
@@ -214,6 +227,7 @@ mod tests {
             (Outcome::ShuttingDown, 503, 14),
             (Outcome::IdConflict, 409, 6),
             (Outcome::TooManyReservations, 429, 8),
+            (Outcome::InvalidId, 400, 3),
         ];
         assert_eq!(expected.map(|(outcome, ..)| outcome), Outcome::ALL);
         for (outcome, http_status, grpc_code) in expected {

@@ -2,7 +2,8 @@
 //!
 //! A panic, an error, a cost that is not finite, a row out of range: the request is served by the fallback policy and
 //! the failure is counted. After repeated failures the policy is quarantined and rebuilt from its factory, later each
-//! time. After a panic its state is torn: it is dropped at once, inside the catch, and rebuilt for the next request.
+//! time. After a panic its state is torn: it is dropped at once, inside the catch, and rebuilt for the next request. The
+//! fallback may be anybody's too (a catalogue can be extended), so it is held on the same leash.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -16,6 +17,9 @@ use switchtower_policy::{
 };
 
 use crate::ChosenBy;
+
+/// What is kept of a policy's own words, in characters.
+const MESSAGE_CHARS_MAX: usize = 512;
 
 /// A quarantine lasts at most this many times the configured first one.
 const QUARANTINE_GROWTH_MAX: u64 = 100;
@@ -32,13 +36,14 @@ pub trait Clock: Send {
 pub struct PolicyFailure {
     /// One of a small fixed set.
     pub label: &'static str,
-    /// For the log.
+    /// For the log; bounded.
     pub message: String,
 }
 
 impl From<WorkerSelectionPolicyError> for PolicyFailure {
     fn from(error: WorkerSelectionPolicyError) -> Self {
-        Self { label: error.label(), message: error.to_string() }
+        let message = error.to_string().chars().take(MESSAGE_CHARS_MAX).collect();
+        Self { label: error.label(), message }
     }
 }
 
@@ -70,7 +75,9 @@ pub struct PolicyHost {
     partition: PartitionId,
     factory: Arc<dyn WorkerSelectionPolicyFactory>,
     policy: Option<WorkerSelectionPolicy>,
-    fallback: WorkerSelectionPolicy,
+    fallback_factory: Arc<dyn WorkerSelectionPolicyFactory>,
+    /// `None` after a panic, until the next request.
+    fallback: Option<WorkerSelectionPolicy>,
     clock: Box<dyn Clock>,
     failures_in_a_row: u32,
     quarantined_until_ms: Option<u64>,
@@ -87,7 +94,7 @@ pub struct PolicyParts {
     pub partition: PartitionId,
     /// Builds the policy.
     pub factory: Arc<dyn WorkerSelectionPolicyFactory>,
-    /// Builds the policy that serves when the other fails; one of the built-in ones.
+    /// Builds the policy that serves when the other fails; should be a built-in one.
     pub fallback: Arc<dyn WorkerSelectionPolicyFactory>,
     /// Measures how long the policy takes.
     pub clock: Box<dyn Clock>,
@@ -97,14 +104,14 @@ impl PolicyHost {
     /// A host whose policy is built at once. A factory that panics is a failure like any other.
     #[must_use]
     pub fn new(parts: PolicyParts) -> Self {
-        let fallback = build(&*parts.fallback, &parts.config, &parts.partition);
         let mut host = Self {
             next_quarantine_ms: parts.config.quarantine_ms,
             config: parts.config,
             partition: parts.partition,
             factory: parts.factory,
             policy: None,
-            fallback,
+            fallback_factory: parts.fallback,
+            fallback: None,
             clock: parts.clock,
             failures_in_a_row: 0,
             quarantined_until_ms: None,
@@ -113,14 +120,17 @@ impl PolicyHost {
         };
         let now_ms = host.clock.now_us() / 1_000;
         host.rebuild(now_ms);
+        host.rebuild_fallback();
         host
     }
 
     /// What the candidates have to carry: the union of what policy and fallback read.
     #[must_use]
     pub fn required_inputs(&self) -> WorkerInputs {
-        let policy = self.policy.as_ref().map(WorkerSelectionPolicy::required_worker_inputs);
-        policy.unwrap_or(WorkerInputs::NONE) | self.fallback.required_worker_inputs()
+        let of = |policy: &Option<WorkerSelectionPolicy>| {
+            policy.as_ref().map_or(WorkerInputs::NONE, WorkerSelectionPolicy::required_worker_inputs)
+        };
+        of(&self.policy) | of(&self.fallback)
     }
 
     /// What is known about the policy's failures.
@@ -134,6 +144,9 @@ impl PolicyHost {
     pub fn prepare(&mut self, now_ms: u64) {
         if self.policy.is_none() && self.quarantined_until_ms.is_none_or(|until_ms| until_ms <= now_ms) {
             self.rebuild(now_ms);
+        }
+        if self.fallback.is_none() {
+            self.rebuild_fallback();
         }
     }
 
@@ -183,12 +196,8 @@ impl PolicyHost {
     }
 
     fn failed(&mut self, now_ms: u64, failure: PolicyFailure) {
-        match self.health.failures.iter_mut().find(|(label, _)| *label == failure.label) {
-            Some((_, count)) => *count += 1,
-            None => self.health.failures.push((failure.label, 1)),
-        }
-        self.health.last_failure = Some(failure);
-        self.failures_in_a_row += 1;
+        self.health.count(failure);
+        self.failures_in_a_row = self.failures_in_a_row.saturating_add(1);
         if self.failures_in_a_row >= self.config.quarantine_after_failures {
             self.quarantine(now_ms);
         } else if self.policy.is_none() {
@@ -209,11 +218,9 @@ impl PolicyHost {
     fn rebuild(&mut self, now_ms: u64) {
         self.quarantined_until_ms = None;
         self.health.quarantined = false;
-        let built = catch_unwind(AssertUnwindSafe(|| build(&*self.factory, &self.config, &self.partition)));
-        match built {
-            Ok(policy) => self.policy = Some(policy),
-            Err(payload) => {
-                discard(payload);
+        match build(&*self.factory, &self.config, &self.partition) {
+            Some(policy) => self.policy = Some(policy),
+            None => {
                 let message = "the factory panicked".to_owned();
                 // No instance to try again with: wait as if it had failed often enough.
                 self.failures_in_a_row = self.config.quarantine_after_failures;
@@ -222,24 +229,56 @@ impl PolicyHost {
         }
     }
 
-    /// The fallback is one of ours and has no way to fail; if it did, a waiter would get its answer even so (design
-    /// invariant 5).
+    fn rebuild_fallback(&mut self) {
+        self.fallback = build(&*self.fallback_factory, &self.config, &self.partition);
+        if self.fallback.is_none() {
+            let message = "the fallback's factory panicked".to_owned();
+            self.health.count(PolicyFailure { label: "fallback", message });
+        }
+    }
+
+    /// A fallback that fails is counted, and the first row serves: a waiter gets its answer even so (design invariant 5).
     fn fall_back(
         &mut self,
         context: &WorkerSelectionContext<'_>,
         rows: &mut [WorkerCandidate],
         reason: &'static str,
     ) -> Result<Choice, WorkerSelectionPolicyError> {
-        let pick = match host::choose(&mut self.fallback, context, rows, &mut self.scratch) {
+        let Self { fallback, scratch, .. } = self;
+        let pick = match guarded(fallback, |policy| host::choose(policy, context, rows, scratch)) {
             Ok(pick) => pick,
-            Err(error) => rows.first().map(first).ok_or(error)?,
+            Err(failed) => {
+                if let Failed::Policy(PolicyFailure { message, .. }) = failed {
+                    self.health.count(PolicyFailure { label: "fallback", message });
+                }
+                let nothing = WorkerSelectionPolicyError::AllFiltered { candidates: rows.len() };
+                rows.first().map(first).ok_or(nothing)?
+            }
         };
         Ok(Choice { pick, chosen_by: ChosenBy::Fallback(reason) })
     }
 }
 
+impl PolicyHealth {
+    fn count(&mut self, failure: PolicyFailure) {
+        match self.failures.iter_mut().find(|(label, _)| *label == failure.label) {
+            Some((_, count)) => *count = count.saturating_add(1),
+            None => self.failures.push((failure.label, 1)),
+        }
+        self.last_failure = Some(failure);
+    }
+}
+
+/// A scheduler that ends, perhaps while it unwinds, must not end the process by what a policy's drop does.
+impl Drop for PolicyHost {
+    fn drop(&mut self) {
+        discard(self.policy.take());
+        discard(self.fallback.take());
+    }
+}
+
 fn first(row: &WorkerCandidate) -> Pick {
-    Pick { worker_id: row.worker_id(), dp_rank: row.dp_rank(), cost: 0.0 }
+    Pick { row: 0, worker_id: row.worker_id(), dp_rank: row.dp_rank(), cost: 0.0 }
 }
 
 enum Failed {
@@ -297,13 +336,15 @@ fn discard<T>(remains: T) {
     }
 }
 
+/// `None` if the factory panicked.
 fn build(
     factory: &dyn WorkerSelectionPolicyFactory,
     config: &KvRouterConfig,
     partition: &PartitionId,
-) -> WorkerSelectionPolicy {
+) -> Option<WorkerSelectionPolicy> {
     let reference = RoutingPartitionRef::new(&partition.model, &partition.routing_group);
-    factory.build(config, partition.stage.label(), reference)
+    let built = catch_unwind(AssertUnwindSafe(|| factory.build(config, partition.stage.label(), reference)));
+    built.map_err(discard).ok()
 }
 
 #[cfg(test)]

@@ -3,8 +3,9 @@
 //! The scheduler sees the trait alone, so that class queues can take the place of the plain one. A queue orders and
 //! bounds; it does not decide who may go: that is the `verdict` it is handed.
 
-use crate::Request;
-use std::collections::VecDeque;
+use crate::{Constraints, Request};
+use hashbrown::HashMap;
+use std::collections::{BTreeMap, BTreeSet};
 use switchtower_ids::ReservationKey;
 
 /// A request in the queue.
@@ -27,9 +28,9 @@ pub enum Verdict {
     NoRoom,
 }
 
-/// An ordered, bounded set of waiting requests.
+/// An ordered, bounded set of waiting requests, one per key.
 pub trait WaitingQueue: Send {
-    /// Adds a request.
+    /// Adds a request whose key does not wait here.
     ///
     /// # Errors
     /// Gives it back if the queue is full.
@@ -51,7 +52,7 @@ pub trait WaitingQueue: Send {
     /// the blocked one's could take it.
     fn offer(&mut self, verdict: &mut dyn FnMut(&Waiting) -> Verdict);
 
-    /// Empties the queue.
+    /// Empties the queue, in order.
     fn drain(&mut self) -> Vec<Waiting>;
 
     /// Number of waiters.
@@ -63,27 +64,53 @@ pub trait WaitingQueue: Send {
     }
 }
 
-/// First come, first served, with one exception: a request whose constraints tie it to certain rows neither blocks
-/// nor is blocked by those that any row may take.
+/// A waiter's place in the order of arrival.
+type Place = u64;
+
+/// First come, first served among requests that the same rows may take. Requests with other constraints stand in lanes of
+/// their own: they neither block nor are blocked by this one's. Who is first is decided over all lanes.
+///
+/// Everything is indexed: that one leaves costs the same however many wait, and a round of offers costs what there are
+/// lanes and what it serves.
 #[derive(Debug)]
 pub struct FcfsQueue {
     limit: usize,
-    waiting: VecDeque<Waiting>,
-    /// How many of them have constraints.
-    constrained: usize,
-    /// No deadline is earlier; a waiter that left may have had it.
-    earliest_ms: Option<u64>,
+    next: Place,
+    waiting: BTreeMap<Place, Waiting>,
+    places: HashMap<ReservationKey, Place>,
+    /// By what decides who is eligible. No lane is empty.
+    lanes: HashMap<Constraints, BTreeSet<Place>>,
+    deadlines: BTreeSet<(u64, Place)>,
 }
 
 impl FcfsQueue {
     /// A queue for at most `limit` requests.
     #[must_use]
-    pub const fn new(limit: usize) -> Self {
-        Self { limit, waiting: VecDeque::new(), constrained: 0, earliest_ms: None }
+    pub fn new(limit: usize) -> Self {
+        Self {
+            limit,
+            next: 0,
+            waiting: BTreeMap::new(),
+            places: HashMap::new(),
+            lanes: HashMap::new(),
+            deadlines: BTreeSet::new(),
+        }
     }
 
-    fn left(&mut self, waiting: &Waiting) {
-        self.constrained -= usize::from(!waiting.request.constraints.is_open());
+    /// Takes a waiter out; returns it with the place of the next one in its lane.
+    fn take(&mut self, place: Place) -> Option<(Waiting, Option<Place>)> {
+        let waiting = self.waiting.remove(&place)?;
+        self.places.remove(&waiting.request.key);
+        self.deadlines.remove(&(waiting.deadline_ms, place));
+        let lane = waiting.request.constraints.without_preferences();
+        let next = self.lanes.get_mut(&lane).and_then(|places| {
+            places.remove(&place);
+            places.first().copied()
+        });
+        if next.is_none() {
+            self.lanes.remove(&lane);
+        }
+        Some((waiting, next))
     }
 }
 
@@ -92,70 +119,56 @@ impl WaitingQueue for FcfsQueue {
         if self.waiting.len() >= self.limit {
             return Err(Box::new(waiting));
         }
-        self.constrained += usize::from(!waiting.request.constraints.is_open());
-        self.earliest_ms =
-            Some(self.earliest_ms.map_or(waiting.deadline_ms, |ms| ms.min(waiting.deadline_ms)));
-        self.waiting.push_back(waiting);
+        let place = self.next;
+        self.next += 1;
+        let lane = waiting.request.constraints.without_preferences();
+        self.lanes.entry(lane).or_default().insert(place);
+        self.deadlines.insert((waiting.deadline_ms, place));
+        self.places.insert(waiting.request.key, place);
+        self.waiting.insert(place, waiting);
         Ok(())
     }
 
     fn remove(&mut self, key: ReservationKey) -> Option<Waiting> {
-        let position = self.waiting.iter().position(|waiting| waiting.request.key == key)?;
-        let waiting = self.waiting.remove(position)?;
-        self.left(&waiting);
-        Some(waiting)
+        let place = *self.places.get(&key)?;
+        self.take(place).map(|(waiting, _)| waiting)
     }
 
     fn expire(&mut self, now_ms: u64) -> Vec<Waiting> {
-        if self.earliest_ms.is_none_or(|deadline_ms| deadline_ms > now_ms) {
-            return Vec::new();
+        let mut expired = Vec::new();
+        while let Some((deadline_ms, place)) = self.deadlines.first().copied()
+            && deadline_ms <= now_ms
+        {
+            self.deadlines.pop_first();
+            expired.extend(self.take(place).map(|(waiting, _)| waiting));
         }
-        let (expired, waiting): (VecDeque<_>, _) =
-            std::mem::take(&mut self.waiting).into_iter().partition(|waiting| waiting.deadline_ms <= now_ms);
-        self.waiting = waiting;
-        self.earliest_ms = self.waiting.iter().map(|waiting| waiting.deadline_ms).min();
-        expired.iter().for_each(|waiting| self.left(waiting));
-        expired.into()
+        expired
     }
 
     fn next_deadline_ms(&self) -> Option<u64> {
-        self.earliest_ms
+        self.deadlines.first().map(|(deadline_ms, _)| *deadline_ms)
     }
 
     fn must_wait(&self, newcomer: &Request) -> bool {
-        newcomer.constraints.is_open() && self.waiting.len() > self.constrained
+        !self.lanes.is_empty() && self.lanes.contains_key(&newcomer.constraints.without_preferences())
     }
 
     fn offer(&mut self, verdict: &mut dyn FnMut(&Waiting) -> Verdict) {
-        let mut open_blocked = false;
-        let mut unseen_constrained = self.constrained;
-        let mut position = 0;
-        while position < self.waiting.len() && !(open_blocked && unseen_constrained == 0) {
-            let open = self.waiting[position].request.constraints.is_open();
-            unseen_constrained -= usize::from(!open);
-            if open && open_blocked {
-                position += 1;
-                continue;
-            }
-            match verdict(&self.waiting[position]) {
+        let mut heads: BTreeSet<Place> =
+            self.lanes.values().filter_map(|places| places.first().copied()).collect();
+        while let Some(place) = heads.pop_first() {
+            let Some(waiting) = self.waiting.get(&place) else { continue };
+            match verdict(waiting) {
                 Verdict::NoRoom => return,
-                Verdict::Blocked => {
-                    open_blocked |= open;
-                    position += 1;
-                }
-                Verdict::Done => {
-                    if let Some(waiting) = self.waiting.remove(position) {
-                        self.left(&waiting);
-                    }
-                }
+                Verdict::Blocked => {}
+                Verdict::Done => heads.extend(self.take(place).and_then(|(_, next)| next)),
             }
         }
     }
 
     fn drain(&mut self) -> Vec<Waiting> {
-        self.constrained = 0;
-        self.earliest_ms = None;
-        std::mem::take(&mut self.waiting).into()
+        let drained = std::mem::replace(self, Self { next: self.next, ..Self::new(self.limit) });
+        drained.waiting.into_values().collect()
     }
 
     fn len(&self) -> usize {

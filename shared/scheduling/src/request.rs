@@ -6,7 +6,7 @@ use switchtower_ids::{Incarnation, Rank, ReservationKey, Row, SequenceHash, Work
 use switchtower_kv::index::TierBlocks;
 
 /// Which rows the caller allows. All conditions must hold.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Constraints {
     /// Only these workers; empty means any.
     pub allowed_workers: Vec<WorkerId>,
@@ -23,16 +23,36 @@ pub struct Constraints {
 }
 
 impl Constraints {
-    /// Whether every worker may take the request, as far as the caller is concerned.
+    /// Sorts the lists and drops repeats, so that each row costs a search however long a caller's lists are.
+    pub fn sort(&mut self) {
+        sort(&mut self.allowed_workers);
+        sort(&mut self.required_taints);
+        sort(&mut self.preferred_taints);
+        sort(&mut self.failed);
+    }
+
+    /// What decides who is eligible: waiters with equal ones are blocked by the same rows.
     #[must_use]
-    pub fn is_open(&self) -> bool {
-        let any_worker = self.allowed_workers.is_empty() && self.pin.is_none() && self.ranks.is_none();
-        any_worker && self.required_taints.is_empty() && self.failed.is_empty()
+    pub fn without_preferences(&self) -> Self {
+        let Self { allowed_workers, pin, ranks, required_taints, failed, .. } = self;
+        Self {
+            allowed_workers: allowed_workers.clone(),
+            pin: *pin,
+            ranks: ranks.clone(),
+            required_taints: required_taints.clone(),
+            preferred_taints: Vec::new(),
+            failed: failed.clone(),
+        }
     }
 }
 
+fn sort<T: Ord>(list: &mut Vec<T>) {
+    list.sort_unstable();
+    list.dedup();
+}
+
 /// A demand for one worker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Pin {
     /// The worker.
     pub worker: WorkerId,
@@ -70,7 +90,7 @@ pub struct Request {
     pub alias: Option<Alias>,
     /// When the request arrived, in milliseconds of the scheduler's clock.
     pub arrival_ms: u64,
-    /// Until when it may wait; the configured longest wait applies too.
+    /// Until when it may wait; the configured longest wait applies too. A request that need not wait has no use for it.
     pub deadline_ms: Option<u64>,
 }
 
@@ -108,7 +128,7 @@ pub struct Selection {
     pub candidates: u32,
     /// Who chose.
     pub chosen_by: ChosenBy,
-    /// How long the request waited in the queue.
+    /// From the request's arrival to this choice; for a higher attempt that includes its time on the worker that failed.
     pub waited_ms: u64,
 }
 

@@ -4,22 +4,37 @@
 //! policy state, queue and book need no locks. Design invariant 6: the same inputs in the same order give the same
 //! decisions.
 
+mod admission;
 mod candidates;
+mod choice;
 mod inhibition;
+mod news;
 
 use crate::{
-    Answer, Constraints, FcfsQueue, Rejection, Request, RowInfo, RowReport, Selection, Verdict, Waiting,
-    WaitingQueue, WorkerTable,
-    book::{Book, Booked, Entry, Freed, Log, RowLoad, kept_blocks},
-    eligibility::{Fleet, OverloadThresholds, eligible_rows},
-    policy_host::{Choice, PolicyHealth, PolicyHost, PolicyParts},
+    Answer, FcfsQueue, Rejection, RowInfo, RowReport, WaitingQueue, WorkerTable,
+    book::{Book, Entry, Freed, Log, RowLoad},
+    policy_host::{PolicyHealth, PolicyHost, PolicyParts},
 };
 use candidates::Candidates;
 use inhibition::Inhibitions;
+use news::News;
 use std::sync::Arc;
-use switchtower_ids::{Incarnation, ReservationKey, Row, WorkerId};
-use switchtower_kv::index::{PrefixIndex, TierBlocks};
+use switchtower_ids::{Incarnation, ReservationKey, Row, SequenceHash, WorkerId};
+use switchtower_kv::index::{Overlap, PrefixIndex, TierBlocks};
 use switchtower_policy::KvRouterConfig;
+
+/// Where a prompt's cached blocks are looked up. Called once per choice and before the policy runs, so that whoever locks
+/// an index for it need not hold the lock while a policy takes its time.
+pub trait OverlapIndex {
+    /// Writes into `overlap` what each row holds of a prompt with these sequence hashes.
+    fn overlap(&self, blocks: &[SequenceHash], overlap: &mut Overlap);
+}
+
+impl OverlapIndex for PrefixIndex {
+    fn overlap(&self, blocks: &[SequenceHash], overlap: &mut Overlap) {
+        Self::overlap(self, blocks, overlap);
+    }
+}
 
 /// What is booked on a row, for people to see.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,16 +65,6 @@ pub struct Scheduler {
     closed: bool,
 }
 
-/// What happened since waiters were last offered their turn: only that can let one of them go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum News {
-    None,
-    /// A row may have room.
-    Capacity,
-    /// Rows came, went or changed: a waiter may have nowhere to go any more.
-    Fleet,
-}
-
 impl Scheduler {
     /// A scheduler without workers for blocks of `block_size` tokens (at least 1).
     #[must_use]
@@ -76,7 +81,7 @@ impl Scheduler {
             inhibitions: Inhibitions::default(),
             candidates: Candidates::new(&config),
             eligible: Vec::new(),
-            news: News::None,
+            news: News::default(),
             closed: false,
             config,
         }
@@ -88,245 +93,28 @@ impl Scheduler {
         self.book.set_lives(self.table.rows().iter().map(|info| (info.row, info.life())));
         let rows = self.table.rows().iter();
         self.columns = rows.filter_map(|info| self.book.column(info.row)).collect();
-        self.news = News::Fleet;
+        self.news.anything();
         debug_assert_eq!(self.columns.len(), self.table.rows().len(), "every known row has a column");
     }
 
-    /// Takes in a worker's report of one rank.
-    pub fn report(&mut self, row: Row, incarnation: Incarnation, report: RowReport) {
-        self.table.report(row, incarnation, report);
-        self.news = self.news.max(News::Capacity);
+    /// Takes in a worker's report of one rank, which counts for [`WorkerTable::REPORT_LIFE_MS`].
+    pub fn report(&mut self, now_ms: u64, row: Row, incarnation: Incarnation, report: RowReport) {
+        self.table.report(now_ms, row, incarnation, report);
+        self.may_have_room(Some(row));
     }
 
-    /// Keeps requests from this life of a worker until `until_ms`, as long as other rows are eligible.
+    /// Keeps requests from this life of a worker until `until_ms`, as long as other rows are eligible. If nobody else is
+    /// left by that, those that waited for somebody else may go: call [`dispatch`](Self::dispatch).
     pub fn inhibit(&mut self, worker: WorkerId, incarnation: Incarnation, until_ms: u64) {
         self.inhibitions.add(worker, incarnation, until_ms);
+        self.news.anything();
     }
 
-    /// Submits a request. `None` means that it waits: its answer comes from [`dispatch`](Self::dispatch).
-    pub fn submit(&mut self, now_ms: u64, request: Request, index: &PrefixIndex) -> Option<Answer> {
-        let key = request.key;
-        let result = self.admit(now_ms, request, index).transpose()?;
-        Some(Answer { key, result })
-    }
-
-    fn admit(
-        &mut self,
-        now_ms: u64,
-        request: Request,
-        index: &PrefixIndex,
-    ) -> Result<Option<Selection>, Rejection> {
-        if self.closed {
-            return Err(Rejection::ShuttingDown);
+    /// Notes news of a row for those who wait; without any, a newcomer sees for itself.
+    fn may_have_room(&mut self, row: Option<Row>) {
+        if let Some(row) = row.filter(|_| !self.queue.is_empty()) {
+            self.news.row(row);
         }
-        let deadline_ms = self.deadline_ms(&request);
-        if deadline_ms <= now_ms {
-            return Err(Rejection::DeadlineExceeded { waited_ms: now_ms.saturating_sub(request.arrival_ms) });
-        }
-        self.check_alias(&request)?;
-        self.give_up_prefill(now_ms, request.key);
-        if !self.queue.must_wait(&request)
-            && let Some(selection) = self.try_book(now_ms, &request, index)?
-        {
-            return Ok(Some(selection));
-        }
-        let (waiting, limit) = (self.queue.len(), self.config.queue_limit_requests);
-        let queued = self.queue.push(Waiting { request, deadline_ms });
-        queued.map(|()| None).map_err(|_| Rejection::QueueFull { waiting, limit })
-    }
-
-    /// A request that is sent again failed where it is booked: nothing is prefilled there any more. It must not wait for
-    /// room while it takes up room itself, or retries could wait for one another for ever.
-    fn give_up_prefill(&mut self, now_ms: u64, key: ReservationKey) {
-        if let Some(attempt) = self.book.attempt(key) {
-            self.prefill_complete(now_ms, key, attempt);
-        }
-    }
-
-    fn deadline_ms(&self, request: &Request) -> u64 {
-        let longest = request.arrival_ms.saturating_add(self.config.queue_wait_ms_max);
-        request.deadline_ms.map_or(longest, |deadline_ms| deadline_ms.min(longest))
-    }
-
-    fn check_alias(&self, request: &Request) -> Result<(), Rejection> {
-        let Some(alias) = &request.alias else {
-            return Ok(());
-        };
-        match self.book.by_alias(&alias.id) {
-            Some((key, _)) if key != request.key => Err(Rejection::IdConflict(alias.id.to_string())),
-            _ => Ok(()),
-        }
-    }
-
-    /// Chooses a row as if `request` had been submitted, and books nothing.
-    ///
-    /// # Errors
-    /// As the request's answer would be; never that it has to wait.
-    pub fn preview(
-        &mut self,
-        now_ms: u64,
-        request: &Request,
-        index: &PrefixIndex,
-    ) -> Result<Selection, Rejection> {
-        if self.closed {
-            return Err(Rejection::ShuttingDown);
-        }
-        self.find_eligible(now_ms, &request.constraints)?;
-        self.select(now_ms, request, index)
-    }
-
-    /// Answers every waiter that can go, that has nowhere to go, or whose time is up.
-    pub fn dispatch(&mut self, now_ms: u64, index: &PrefixIndex, answers: &mut Vec<Answer>) {
-        for waiting in self.queue.expire(now_ms) {
-            let waited_ms = now_ms.saturating_sub(waiting.request.arrival_ms);
-            let result = Err(Rejection::DeadlineExceeded { waited_ms });
-            answers.push(Answer { key: waiting.request.key, result });
-        }
-        if self.inhibitions.expire(now_ms) {
-            self.news = self.news.max(News::Capacity);
-        }
-        let news = std::mem::replace(&mut self.news, News::None);
-        if self.queue.is_empty() || news == News::None {
-            return;
-        }
-        let mut queue = std::mem::replace(&mut self.queue, Box::new(FcfsQueue::new(0)));
-        queue.offer(&mut |waiting| {
-            if news == News::Capacity && !self.has_room() {
-                return Verdict::NoRoom;
-            }
-            let Some(result) = self.try_book(now_ms, &waiting.request, index).transpose() else {
-                return Verdict::Blocked;
-            };
-            answers.push(Answer { key: waiting.request.key, result });
-            Verdict::Done
-        });
-        self.queue = queue;
-    }
-
-    /// When [`dispatch`](Self::dispatch) has to be called at the latest.
-    #[must_use]
-    pub fn next_deadline_ms(&self) -> Option<u64> {
-        let queue = self.queue.next_deadline_ms()?;
-        Some(self.inhibitions.next_end_ms().map_or(queue, |end_ms| end_ms.min(queue)))
-    }
-
-    /// `None` if all eligible rows are busy.
-    fn try_book(
-        &mut self,
-        now_ms: u64,
-        request: &Request,
-        index: &PrefixIndex,
-    ) -> Result<Option<Selection>, Rejection> {
-        self.find_eligible(now_ms, &request.constraints)?;
-        if self.all_busy() {
-            return Ok(None);
-        }
-        let selection = self.select(now_ms, request, index)?;
-        self.book_selection(now_ms, request, &selection);
-        Ok(Some(selection))
-    }
-
-    fn find_eligible(&mut self, now_ms: u64, constraints: &Constraints) -> Result<(), Rejection> {
-        let fleet = Fleet {
-            table: &self.table,
-            columns: &self.columns,
-            book: &self.book,
-            overload: OverloadThresholds::from(&*self.config),
-        };
-        eligible_rows(fleet, constraints, &mut self.eligible)?;
-        self.inhibitions.narrow(now_ms, self.table.rows(), &mut self.eligible);
-        Ok(())
-    }
-
-    fn all_busy(&self) -> bool {
-        let Some(threshold) = self.config.queue_threshold else { return false };
-        let fleet = self.fleet();
-        self.eligible.iter().all(|index| fleet.is_busy(*index, threshold))
-    }
-
-    /// Whether any row at all could take a request.
-    fn has_room(&self) -> bool {
-        let Some(threshold) = self.config.queue_threshold else { return true };
-        let fleet = self.fleet();
-        (0..self.table.rows().len()).any(|index| !fleet.is_busy(index, threshold))
-    }
-
-    fn fleet(&self) -> Fleet<'_> {
-        let overload = OverloadThresholds::from(&*self.config);
-        Fleet { table: &self.table, columns: &self.columns, book: &self.book, overload }
-    }
-
-    /// Scores the eligible rows and picks one of them.
-    fn select(
-        &mut self,
-        now_ms: u64,
-        request: &Request,
-        index: &PrefixIndex,
-    ) -> Result<Selection, Rejection> {
-        self.policy.prepare(now_ms);
-        let kept = kept_blocks(&request.blocks);
-        let context = candidates::context(request, self.block_size);
-        let inputs = self.policy.required_inputs();
-        let fleet = candidates::Fleet { table: &self.table, columns: &self.columns, book: &self.book, index };
-        self.candidates.build(
-            inputs,
-            fleet,
-            &candidates::Asked { request, context: &context, kept: &kept },
-            &self.eligible,
-        );
-        let choice = self.policy.choose(now_ms, &context, &mut self.candidates.rows);
-        let choice = choice.map_err(|_| self.all_filtered())?;
-        self.describe(now_ms, request, choice)
-    }
-
-    fn all_filtered(&self) -> Rejection {
-        let policy_filter = u32::try_from(self.eligible.len()).unwrap_or(u32::MAX);
-        Rejection::NothingEligible(crate::Exclusions { policy_filter, ..crate::Exclusions::default() })
-    }
-
-    fn describe(&self, now_ms: u64, request: &Request, choice: Choice) -> Result<Selection, Rejection> {
-        let row = Row::new(choice.pick.worker_id, choice.pick.dp_rank);
-        let position = self.table.find(row).filter(|position| self.eligible.contains(position));
-        // The host picked among rows of the table, so this does not happen; booking a foreign row would be worse.
-        let Some(position) = position else {
-            return Err(self.all_filtered());
-        };
-        let info = &self.table.rows()[position];
-        let (overlap, cached_tokens) =
-            self.candidates.overlap_of(info.slot, request.prompt_tokens, self.block_size);
-        Ok(Selection {
-            key: request.key,
-            attempt: self.book.attempt(request.key).unwrap_or(0) + 1,
-            row,
-            incarnation: info.incarnation,
-            endpoint: Arc::clone(&info.endpoint),
-            prompt_tokens: request.prompt_tokens,
-            cached_tokens,
-            overlap,
-            cost: choice.pick.cost,
-            candidates: u32::try_from(self.eligible.len()).unwrap_or(u32::MAX),
-            chosen_by: choice.chosen_by,
-            waited_ms: now_ms.saturating_sub(request.arrival_ms),
-        })
-    }
-
-    fn book_selection(&mut self, now_ms: u64, request: &Request, selection: &Selection) {
-        let Some(position) = self.table.find(selection.row) else {
-            return;
-        };
-        self.write(
-            now_ms,
-            Entry::Booked(Booked {
-                key: request.key,
-                attempt: selection.attempt,
-                row: selection.row,
-                life: self.table.rows()[position].life(),
-                prefill_tokens: selection.prompt_tokens - selection.cached_tokens,
-                blocks: kept_blocks(&request.blocks).into(),
-                expected_output_tokens: request.expected_output_tokens,
-                alias: request.alias.clone(),
-            }),
-        );
     }
 
     fn write(&mut self, now_ms: u64, entry: Entry) {
@@ -338,7 +126,7 @@ impl Scheduler {
     /// The prompt of this attempt is prefilled: capacity became free, call [`dispatch`](Self::dispatch).
     pub fn prefill_complete(&mut self, now_ms: u64, key: ReservationKey, attempt: u32) {
         self.write(now_ms, Entry::PrefillComplete { key, attempt });
-        self.news = self.news.max(News::Capacity);
+        self.may_have_room(self.book.row(key));
     }
 
     /// The output occupies `total_blocks` blocks by now.
@@ -348,9 +136,9 @@ impl Scheduler {
 
     /// The request is over, whether it waits or is booked. `by_caller` leaves a tombstone for its alias.
     pub fn release(&mut self, now_ms: u64, key: ReservationKey, by_caller: bool) {
-        if self.book.attempt(key).is_some() {
+        if let Some(row) = self.book.row(key) {
             self.write(now_ms, Entry::Released { key, by_caller });
-            self.news = self.news.max(News::Capacity);
+            self.may_have_room(Some(row));
         }
         // A request that failed on one worker can wait for another while its first attempt is still booked.
         self.queue.remove(key);
@@ -380,8 +168,8 @@ impl Scheduler {
     /// The prompt's cached blocks on every row, in table order.
     pub fn overlap_scores(
         &mut self,
-        blocks: &[switchtower_ids::SequenceHash],
-        index: &PrefixIndex,
+        blocks: &[SequenceHash],
+        index: &dyn OverlapIndex,
     ) -> Vec<(Row, TierBlocks)> {
         self.candidates.query(index, blocks);
         let rows = self.table.rows().iter();

@@ -108,6 +108,7 @@ impl SelectionServiceBuilder {
     /// A setting is out of range, a policy is unknown, or the cluster cannot be reached.
     pub async fn build(mut self) -> Result<SelectionService, BuildError> {
         self.config.validate()?;
+        self.options.validate()?;
         let fallback = self.catalogue.get(&self.config.fallback_policy)?;
         let factory = match self.factory.take() {
             Some(factory) => factory,

@@ -1,13 +1,16 @@
 //! The prefix index of one partition, written by the ingestor and read by the scheduler.
 
-use parking_lot::{RwLock, RwLockReadGuard};
+use parking_lot::RwLock;
 use std::sync::Arc;
+use switchtower_ids::SequenceHash;
 use switchtower_kv::{
     event::{KvEvent, Snapshot},
-    index::{IndexStats, PrefixIndex, Refused, RowSlot},
+    index::{IndexStats, Overlap, PrefixIndex, Refused, RowSlot},
 };
+use switchtower_scheduling::OverlapIndex;
 
-/// A shared index. Locks are held for one call, never across a wait.
+/// A shared index. Locks are held for one call, never across a wait or a policy's: the ingestor, which serves every
+/// partition, must not stand still because one policy does (B74).
 #[derive(Clone, Default)]
 pub(crate) struct SharedIndex(Arc<RwLock<PrefixIndex>>);
 
@@ -15,10 +18,6 @@ impl SharedIndex {
     /// Whether both are the same index.
     pub(crate) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
-    }
-
-    pub(crate) fn read(&self) -> RwLockReadGuard<'_, PrefixIndex> {
-        self.0.read()
     }
 
     /// Applies events in order. Returns the first refusal: the row's state is in doubt then.
@@ -45,5 +44,11 @@ impl SharedIndex {
 
     pub(crate) fn stats(&self) -> IndexStats {
         self.0.read().stats()
+    }
+}
+
+impl OverlapIndex for SharedIndex {
+    fn overlap(&self, blocks: &[SequenceHash], overlap: &mut Overlap) {
+        self.0.read().overlap(blocks, overlap);
     }
 }

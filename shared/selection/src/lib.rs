@@ -25,6 +25,6 @@ pub use loads::PartitionLoads;
 pub use metrics::SelectionTotals;
 pub use options::SelectionOptions;
 pub use registry::{ModelStatus, RefusedRecord};
-pub use request::SelectionRequest;
+pub use request::{RESERVATION_ID_BYTES_MAX, SelectionRequest};
 pub use reservation::{Reservation, WorkerFailure};
 pub use service::{DetachedReservation, FreeOutcome, SelectionHandle, SelectionService};

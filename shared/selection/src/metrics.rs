@@ -1,5 +1,5 @@
-//! What the selection service counts, in Prometheus' terms. Label sets are bounded: models and rows come from the
-//! registry, everything else from small fixed sets.
+//! What the selection service counts, in Prometheus' terms. Label sets are bounded: rows and partitions come from the
+//! registry and leave with it, counters name only so many models, everything else is from small fixed sets.
 
 mod fleet;
 
@@ -11,7 +11,7 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family},
     registry::Registry,
 };
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 use switchtower_ids::PartitionId;
 use switchtower_kv::{event::RangeAnswer, index::RefusalReason};
 use switchtower_scheduling::{ChosenBy, Rejection, Selection};
@@ -82,11 +82,15 @@ struct Rejected {
     outcome: &'static str,
 }
 
+/// Counters stay when a model leaves, so workers could make up any number of them: models beyond this many share a label.
+const MODELS_MAX: usize = 1_000;
+
 /// What became of requests for a worker.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DecisionMetrics {
     selections: Family<Chosen, Counter>,
     rejections: Family<Rejected, Counter>,
+    models: Arc<Mutex<HashSet<Arc<str>>>>,
     totals: Arc<Mutex<SelectionTotals>>,
 }
 
@@ -117,7 +121,7 @@ impl DecisionMetrics {
     /// Counts one decision. The model of a partition that does not exist is not a label: it may be anything.
     pub(crate) fn count(&self, partition: Option<&PartitionId>, decision: &Result<Selection, Rejection>) {
         self.totals.lock().add(decision);
-        let model = partition.map_or_else(|| "unknown".to_owned(), |id| id.model.to_string());
+        let model = partition.map_or_else(|| "unknown".to_owned(), |id| self.label_of(&id.model));
         match decision {
             Ok(selection) => {
                 let stage = partition.map_or("unknown", |id| id.stage.label());
@@ -136,6 +140,12 @@ impl DecisionMetrics {
 }
 
 impl DecisionMetrics {
+    fn label_of(&self, model: &Arc<str>) -> String {
+        let mut models = self.models.lock();
+        let named = models.contains(model) || models.len() < MODELS_MAX && models.insert(Arc::clone(model));
+        if named { model.to_string() } else { "other".to_owned() }
+    }
+
     pub(crate) fn totals(&self) -> SelectionTotals {
         *self.totals.lock()
     }
@@ -151,5 +161,26 @@ impl SelectionTotals {
             }
             Err(_) => self.rejections += 1,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn b132_models_beyond_a_limit_share_a_label() {
+        let metrics = DecisionMetrics::default();
+        for number in 0..2 * MODELS_MAX {
+            let id = PartitionId::aggregated(&format!("made-up-{number}"));
+            metrics.count(Some(&id), &Err(Rejection::Cancelled));
+        }
+        let mut registry = Registry::default();
+        metrics.register(&mut registry);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        let series = text.lines().filter(|line| line.starts_with("switchtower_rejections_total"));
+        assert_eq!(series.count(), MODELS_MAX + 1);
+        assert!(text.contains(r#"{model="other",outcome="cancelled"} 1000"#), "{text}");
     }
 }

@@ -81,7 +81,7 @@ impl Partition {
             prompt_tokens: request.tokens.len() as u64,
             expected_output_tokens: request.expected_output_tokens,
             constraints: request.constraints.clone(),
-            priority: request.priority,
+            priority: if request.priority.is_finite() { request.priority } else { 0.0 },
             session: request.session.clone(),
             alias: alias.map(|id| Alias { id: Arc::clone(id), fingerprint: request.fingerprint() }),
             arrival_ms,

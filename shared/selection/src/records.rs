@@ -16,6 +16,12 @@ pub const RECORD_VERSION: u32 = 1;
 /// Most ranks one worker may announce.
 pub const RANKS_MAX: u32 = 1_024;
 
+/// Longest model name, routing group or taint, in bytes.
+pub const NAME_BYTES_MAX: usize = 256;
+
+/// Most taints one worker may have.
+pub const TAINTS_MAX: usize = 256;
+
 /// What a worker says of itself, at `workers/<worker_id>`, under its lease.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorkerRecord {
@@ -137,16 +143,34 @@ impl WorkerRecord {
         let field = |holds, field, value: &dyn ToString, rule| {
             if holds { Ok(()) } else { Err(RecordError::Field { field, value: value.to_string(), rule }) }
         };
-        field(
-            self.endpoint.starts_with("http://"),
-            "endpoint",
-            &self.endpoint,
-            "a URL that begins with http://",
-        )?;
-        field(!self.model.is_empty(), "model", &self.model, "the model's name")?;
+        let endpoint = is_http_host_and_port(&self.endpoint);
+        field(endpoint, "endpoint", &self.endpoint, "a URL of the form http://host:port")?;
+        field(is_name(&self.model), "model", &self.model, "the model's name, of at most 256 bytes")?;
+        let group = &self.routing_group;
+        field(is_name(group), "routing_group", group, "the group's name, of at most 256 bytes")?;
+        let taints = self.taints.len() <= TAINTS_MAX && self.taints.iter().all(|taint| is_name(taint));
+        field(taints, "taints", &self.taints.len(), "at most 256 names of at most 256 bytes")?;
         field((1..=RANKS_MAX).contains(&self.ranks), "ranks", &self.ranks, "from 1 to 1024")?;
         field(self.block_size > 0, "block_size", &self.block_size, "at least 1")
     }
+}
+
+fn is_name(text: &str) -> bool {
+    (1..=NAME_BYTES_MAX).contains(&text.len()) && !text.chars().any(char::is_control)
+}
+
+/// Nothing else: no credentials that would end up in logs, no paths or schemes that lead elsewhere (B150).
+fn is_http_host_and_port(url: &str) -> bool {
+    let address = url.strip_prefix("http://").and_then(|address| address.rsplit_once(':'));
+    address.is_some_and(|(host, port)| {
+        let plain = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '.' | '_');
+        let is_ipv6 = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        let host = is_ipv6.map_or_else(
+            || !host.is_empty() && host.len() <= NAME_BYTES_MAX && host.chars().all(plain),
+            |host| host.parse::<std::net::Ipv6Addr>().is_ok(),
+        );
+        host && port.parse::<u16>().is_ok_and(|port| port > 0)
+    })
 }
 
 #[cfg(test)]
@@ -175,5 +199,32 @@ mod tests {
         ));
         assert!(matches!(broken("id\":7", "id\":8"), Err(RecordError::Key { .. })));
         assert!(matches!(broken("{", ""), Err(RecordError::Parse(_))));
+        assert!(matches!(broken("\"m\"", "\"\""), Err(RecordError::Field { field: "model", .. })));
+        let long = format!("\"{}\"", "m".repeat(257));
+        assert!(matches!(broken("\"m\"", &long), Err(RecordError::Field { field: "model", .. })));
+    }
+
+    #[test]
+    fn b150_an_endpoint_is_a_host_and_a_port_and_nothing_else() {
+        for good in ["http://127.0.0.1:1", "http://worker-3.pool_a.svc:8000", "http://[::1]:9"] {
+            assert!(is_http_host_and_port(good), "{good}");
+        }
+        for bad in [
+            "http://",
+            "http://host",
+            "http://:80",
+            "http://host:0",
+            "http://host:99999",
+            "http://user:secret@host:80",
+            "http://host:80/path",
+            "http://host:80?q",
+            "http://a/b:80",
+            "http://[::1:80",
+            "https://host:80",
+            "file:///etc/passwd",
+            "unix:/run/x:80",
+        ] {
+            assert!(!is_http_host_and_port(bad), "{bad}");
+        }
     }
 }

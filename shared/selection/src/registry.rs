@@ -8,6 +8,7 @@ mod follower;
 mod ingest;
 mod partitions;
 mod repair;
+mod reports;
 mod view;
 
 pub(crate) use follower::{Follower, Subscriptions};

@@ -92,7 +92,8 @@ impl Reservation {
     }
 
     /// Books the next attempt on another worker, under the same key. The failed worker's booking ends when the next
-    /// one begins, or with the reservation.
+    /// one begins, or with the reservation. If the future is dropped, the reservation lives on, booked here or there, and
+    /// [`selection`](Self::selection) does not know: retry again, or drop it.
     ///
     /// # Errors
     /// There is no other worker; the reservation stays where it was.
@@ -101,7 +102,10 @@ impl Reservation {
         if failure == WorkerFailure::Connect {
             self.partition.scheduler.inhibit(worker, incarnation, self.partition.inhibition);
         }
-        self.request.constraints.failed.push((worker, incarnation));
+        let failed = &mut self.request.constraints.failed;
+        if !failed.contains(&(worker, incarnation)) {
+            failed.push((worker, incarnation));
+        }
         self.selection = self.partition.scheduler.submit(self.request.clone()).await?;
         self.prefill = Prefill::Running;
         self.output_blocks = 0;

@@ -3,5 +3,5 @@
 mod handle;
 mod service;
 
-pub(crate) use handle::{SchedulerHandle, StartIn, start};
+pub(crate) use handle::{SchedulerHandle, SchedulerParts, StartIn, start};
 pub(crate) use service::SchedulerState;

@@ -2,13 +2,19 @@
 
 use crate::{
     ModelStatus, PartitionLoads, Reservation, SelectionOptions, SelectionRequest,
-    detached::{Detached, Existing},
+    detached::{Claimed, Detached, Taken},
     metrics::{DecisionMetrics, FleetMetrics, IngestMetrics, SelectionTotals},
     partition::Partition,
     registry::{RefusedRecord, RegistryView},
 };
 use prometheus_client::registry::Registry;
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 use switchtower_ids::{PartitionId, Row};
 use switchtower_kv::index::TierBlocks;
 use switchtower_runtime::TaskGroup;
@@ -37,6 +43,8 @@ pub struct SelectionService {
 #[derive(Clone)]
 pub struct SelectionHandle {
     views: watch::Receiver<RegistryView>,
+    /// Partitions that come later must not take what the others reject.
+    closed: Arc<AtomicBool>,
     detached: Detached,
     ingest: IngestMetrics,
     decisions: DecisionMetrics,
@@ -76,6 +84,7 @@ impl SelectionService {
         });
         let handle = SelectionHandle {
             views: parts.views,
+            closed: Arc::default(),
             detached,
             ingest: parts.ingest,
             decisions: DecisionMetrics::default(),
@@ -92,20 +101,30 @@ impl SelectionService {
 
     /// Rejects waiters and newcomers; requests in flight go on.
     pub async fn close(&self) {
+        self.handle.closed.store(true, Ordering::SeqCst);
         let partitions = self.handle.partitions();
-        for partition in partitions {
-            partition.scheduler.close().await;
-        }
+        futures::future::join_all(partitions.iter().map(|partition| partition.scheduler.close())).await;
     }
 
     /// Ends the service: rejects whoever waits and stops its tasks.
     pub async fn shutdown(self) {
-        self.close().await;
+        // A scheduler that is stuck in its policy may have no room for the word; the token reaches it all the same.
+        if tokio::time::timeout(STOP_DEADLINE, self.close()).await.is_err() {
+            tracing::warn!("a scheduler did not take the word to close in time");
+        }
         let late = self.tasks.shutdown(STOP_DEADLINE).await;
         if !late.is_empty() {
             tracing::warn!(tasks = ?late, "tasks of the selection service did not end in time");
         }
     }
+}
+
+/// A reservation that is kept under its id.
+struct Booked {
+    id: Arc<str>,
+    selection: Selection,
+    /// Whether this call booked it.
+    is_new: bool,
 }
 
 impl SelectionHandle {
@@ -114,6 +133,9 @@ impl SelectionHandle {
     }
 
     fn partition(&self, id: &PartitionId) -> Result<Arc<Partition>, Rejection> {
+        if self.closed.load(Ordering::SeqCst) {
+            return Err(Rejection::ShuttingDown);
+        }
         let view = self.views.borrow();
         let partition = view.partitions.get(id).map(|view| Arc::clone(&view.partition));
         partition.ok_or_else(|| Rejection::NothingEligible(Exclusions::default()))
@@ -124,6 +146,7 @@ impl SelectionHandle {
     /// # Errors
     /// Why there is none.
     pub async fn select(&self, request: SelectionRequest) -> Result<Selection, Rejection> {
+        let request = request.checked()?;
         self.partition(&request.partition())?.select(&request).await
     }
 
@@ -133,43 +156,71 @@ impl SelectionHandle {
     /// # Errors
     /// Why there is none.
     pub async fn select_and_reserve(&self, request: SelectionRequest) -> Result<Reservation, Rejection> {
-        let partition = match self.partition(&request.partition()) {
-            Ok(partition) => partition,
-            Err(rejection) => {
-                self.decisions.count(None, &Err(rejection.clone()));
-                return Err(rejection);
-            }
-        };
-        let reserved = partition.reserve(&request).await;
+        let id = request.partition();
+        let reserved = self.reserve(request).await;
         let decision =
             reserved.as_ref().map(|reservation| reservation.selection().clone()).map_err(Clone::clone);
-        self.decisions.count(Some(&partition.id), &decision);
+        self.count(&id, &decision);
         reserved
     }
 
+    async fn reserve(&self, request: SelectionRequest) -> Result<Reservation, Rejection> {
+        let request = request.checked()?;
+        self.partition(&request.partition())?.reserve(&request).await
+    }
+
+    /// The model of a partition that does not exist is not a label: it may be anything.
+    fn count(&self, id: &PartitionId, decision: &Result<Selection, Rejection>) {
+        let known = self.views.borrow().partitions.contains_key(id);
+        self.decisions.count(known.then_some(id), decision);
+    }
+
     /// As [`select_and_reserve`](Self::select_and_reserve), for a caller that drives the reservation by its id. The same
-    /// request under the same id gives the same reservation again.
+    /// request under the same id gives the same reservation again, also while the first call is still waiting. Freeing the
+    /// id while the request waits withdraws it.
     ///
     /// # Errors
-    /// Why there is no worker, or that the id belongs to another request.
+    /// Why there is no worker, that the id belongs to another request, or that it was freed meanwhile.
     pub async fn reserve_detached(
         &self,
-        mut request: SelectionRequest,
+        request: SelectionRequest,
     ) -> Result<DetachedReservation, Rejection> {
+        let partition = request.partition();
+        let booked = self.reserve_once(request).await;
+        match &booked {
+            // The first call under an id is the decision; later ones repeat its answer.
+            Ok(Booked { selection, is_new, .. }) if *is_new => self.count(&partition, &Ok(selection.clone())),
+            Ok(_) => {}
+            Err(rejection) => self.count(&partition, &Err(rejection.clone())),
+        }
+        booked.map(|Booked { id, selection, .. }| DetachedReservation { id, selection })
+    }
+
+    async fn reserve_once(&self, request: SelectionRequest) -> Result<Booked, Rejection> {
+        let mut request = request.checked()?;
         let id = request.reservation_id.clone().unwrap_or_else(|| Uuid::now_v7().to_string().into());
         request.reservation_id = Some(Arc::clone(&id));
         let fingerprint = request.fingerprint();
-        match self.detached.find(&id, fingerprint) {
-            Existing::None => {}
-            Existing::Same(selection) => {
-                return Ok(DetachedReservation { id, selection: *selection });
+        let claim = loop {
+            match self.detached.claim(&id, fingerprint) {
+                Claimed::Mine(claim) => break claim,
+                Claimed::Same(selection) => return Ok(Booked { id, selection: *selection, is_new: false }),
+                Claimed::UnderWay(ended) => ended.cancelled().await,
+                Claimed::Other => return Err(Rejection::IdConflict(id.to_string())),
             }
-            Existing::Other => return Err(Rejection::IdConflict(id.to_string())),
-        }
-        let reservation = self.select_and_reserve(request).await?;
+        };
+        let reservation = tokio::select! {
+            biased;
+            () = claim.withdrawn() => return Err(Rejection::Cancelled),
+            reserved = self.reserve(request) => reserved?,
+        };
         let selection = reservation.selection().clone();
-        drop(self.detached.keep(Arc::clone(&id), reservation, fingerprint));
-        Ok(DetachedReservation { id, selection })
+        // Nothing waits between the booking and this, so no cancellation can come between them.
+        if let Err(freed) = claim.keep(Box::new(reservation)) {
+            freed.free();
+            return Err(Rejection::Cancelled);
+        }
+        Ok(Booked { id, selection, is_new: true })
     }
 
     /// The prompt of a detached reservation is prefilled. `false` if there is no such reservation here.
@@ -184,11 +235,15 @@ impl SelectionHandle {
         self.detached.with(id, |reservation| reservation.output_block(total_blocks))
     }
 
-    /// Frees a detached reservation.
+    /// Frees a detached reservation, or withdraws its request if that still waits.
     pub async fn free(&self, id: &str) -> FreeOutcome {
-        if let Some(reservation) = self.detached.take(id) {
-            reservation.free();
-            return FreeOutcome::Freed;
+        match self.detached.take(id) {
+            Taken::Held(reservation) => {
+                reservation.free();
+                return FreeOutcome::Freed;
+            }
+            Taken::Withdrawn => return FreeOutcome::Freed,
+            Taken::None => {}
         }
         for partition in self.partitions() {
             if partition.scheduler.freed(id).await == Freed::AlreadyReleased {
@@ -260,16 +315,19 @@ impl SelectionHandle {
         views.wait_for(|view| holds(&models(view))).await.is_ok()
     }
 
-    /// Adds the service's metrics to `registry`. Call [`refresh_metrics`](Self::refresh_metrics) before each scrape.
+    /// Adds the service's metrics to `registry`. Call [`refresh_metrics`](Self::refresh_metrics) before each scrape: what
+    /// it found last is what every scrape shows, whole.
     pub fn register_metrics(&self, registry: &mut Registry) {
         self.ingest.register(registry);
         self.decisions.register(registry);
         self.fleet.register(registry);
     }
 
-    /// Brings the gauges up to date.
+    /// Brings the fleet's metrics up to date. Calls that come at once go one after the other, so that none puts an older
+    /// state in the place of a newer.
     pub async fn refresh_metrics(&self) {
+        let refreshing = self.fleet.refreshing().await;
         let loads = self.loads().await;
-        self.fleet.show(&self.views.borrow(), &loads);
+        refreshing.show(self.views.borrow().refused.len(), &loads);
     }
 }

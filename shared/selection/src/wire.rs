@@ -1,4 +1,4 @@
-//! What workers and routers say to each other on the bus: subjects and messages.
+//! What workers and routers say to each other: subjects and messages on the bus, and the headers of a dispatch.
 //!
 //! JSON for now, in one place; the messages of the real bus take over here and nowhere else. A message that does not
 //! parse is refused whole and counted by whoever received it.
@@ -6,6 +6,14 @@
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use switchtower_ids::{Incarnation, Rank, WorkerId};
 use switchtower_kv::event::RangeAnswer;
+
+/// HTTP header of a dispatch: the life of the worker that was chosen, in hexadecimal. A worker in another life refuses
+/// the request with 409 and the code `incarnation_mismatch` (`book rule 10`).
+pub const INCARNATION_HEADER: &str = "x-switchtower-incarnation";
+
+/// HTTP header of a dispatch: the rank that was chosen. Without it a simulated worker takes its least loaded one. Answers
+/// carry the rank that served them under the same name.
+pub const RANK_HEADER: &str = "x-data-parallel-rank";
 
 /// Where every worker publishes its KV events, as [`switchtower_kv::event::EventBatch`].
 pub const KV_EVENTS: &str = "kv.events";

@@ -12,6 +12,10 @@ pub(super) fn parse_object(bytes: &[u8]) -> Result<Map<String, Value>, RequestEr
         let message = format!("the body is not UTF-8 (byte {}): send JSON in UTF-8", error.valid_up_to());
         RequestError::invalid(None, "invalid_json", message)
     })?;
+    if text.starts_with('\u{feff}') {
+        let message = "the body begins with a byte order mark: send JSON without one";
+        return Err(RequestError::invalid(None, "invalid_json", message));
+    }
     let mut parser = serde_json::Deserializer::from_str(text);
     let value = Strict.deserialize(&mut parser).and_then(|value| parser.end().map(|()| value));
     match value.map_err(|error| describe(&error))? {

@@ -248,6 +248,8 @@ fn b94_a_body_that_is_no_json_object_is_refused_with_its_place() {
     }
     let error = parse_chat(b"{\"model\":\n  oops}").unwrap_err();
     assert!(error.message.contains("line 2 column 3"), "{error}");
+    let error = parse_chat(b"\xef\xbb\xbf{}").unwrap_err();
+    assert!(error.code == "invalid_json" && error.message.contains("byte order mark"), "{error}");
 }
 
 #[test]

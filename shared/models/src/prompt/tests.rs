@@ -13,7 +13,7 @@ fn built_in() -> Model {
 
 /// The built-in model with another template and card.
 fn with_card(change: impl FnOnce(&mut ModelCard)) -> Model {
-    let mut card = crate::builtin::card().unwrap();
+    let mut card = crate::builtin::card(crate::builtin::NAME).unwrap();
     change(&mut card);
     Model::assemble(card, crate::builtin::tokenizer().unwrap(), &Clock::fixed(0)).unwrap()
 }

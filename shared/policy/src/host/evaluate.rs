@@ -26,6 +26,8 @@ impl Scratch {
 /// A validated choice.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pick {
+    /// Its position among the rows that were scored: those that the filters left.
+    pub row: usize,
     /// The worker chosen.
     pub worker_id: u64,
     /// The rank chosen.
@@ -64,7 +66,7 @@ pub fn choose(
     let candidate = rows.get(chosen).zip(scratch.scored.get(chosen));
     let (row, scored) =
         candidate.ok_or(WorkerSelectionPolicyError::InvalidRow { row: chosen, candidates: rows.len() })?;
-    Ok(Pick { worker_id: row.worker.worker_id, dp_rank: row.worker.dp_rank, cost: scored.cost })
+    Ok(Pick { row: chosen, worker_id: row.worker.worker_id, dp_rank: row.worker.dp_rank, cost: scored.cost })
 }
 
 /// The first half of [`evaluate`]: drops the rows that the policy's filters do not keep.
@@ -88,10 +90,21 @@ pub fn filter(
             }
         });
         if let Some(error) = failure {
-            return Err(error);
+            return Err(of_a_part(error));
         }
     }
     if rows.is_empty() { Err(WorkerSelectionPolicyError::AllFiltered { candidates: before }) } else { Ok(()) }
+}
+
+/// That all rows were filtered is the host's to say: it rejects the request. From a part it is a failure like any other,
+/// which the fallback serves.
+fn of_a_part(error: WorkerSelectionPolicyError) -> WorkerSelectionPolicyError {
+    match error {
+        WorkerSelectionPolicyError::AllFiltered { .. } => {
+            WorkerSelectionPolicyError::Failed(error.to_string())
+        }
+        other => other,
+    }
 }
 
 /// Lets the next component see `inputs` and no more.
@@ -113,7 +126,7 @@ fn score(
         show(rows, *inputs);
         scratch.contributions.clear();
         scratch.contributions.resize(rows.len(), f64::NAN);
-        scorer.score_batch(context, rows, &mut scratch.contributions)?;
+        scorer.score_batch(context, rows, &mut scratch.contributions).map_err(of_a_part)?;
         accumulate(index, &scratch.contributions, &mut scratch.scored)?;
     }
     Ok(())
@@ -155,7 +168,7 @@ fn pick(
             rows.iter().map(|row| row.preferred_taint_multiplier),
         ),
     };
-    picker.pick(context, view)
+    picker.pick(context, view).map_err(of_a_part)
 }
 
 fn column<T>(

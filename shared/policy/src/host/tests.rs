@@ -168,3 +168,41 @@ fn a_failing_filter_fails_the_policy_and_is_not_taken_for_a_no() {
     let mut policy = policy(Vec::new(), never()).with_filters(vec![Box::new(broken)]);
     assert_eq!(run(&mut policy), Err(WorkerSelectionPolicyError::failed("lost")));
 }
+
+#[test]
+fn b90_only_the_host_says_that_all_rows_were_filtered() {
+    let claim = || WorkerSelectionPolicyError::AllFiltered { candidates: 4 };
+    let scorer = Score(WorkerInputs::NONE, move |_: &WorkerCandidate| Err(claim()));
+    let picker = Choose(WorkerInputs::NONE, move |_: WorkerInputView<'_>| Err(claim()));
+    let filter = Keep(move |_: &WorkerCandidate| Err(claim()));
+    for mut policy in [
+        policy(vec![Box::new(scorer)], never()),
+        policy(Vec::new(), Box::new(picker)),
+        policy(Vec::new(), never()).with_filters(vec![Box::new(filter)]),
+    ] {
+        let error = run(&mut policy).unwrap_err();
+        assert!(matches!(error, WorkerSelectionPolicyError::Failed(_)), "{error}: the fallback has to serve");
+    }
+}
+
+#[test]
+fn required_inputs_are_read_once_so_a_part_that_changes_its_mind_sees_what_it_first_asked_for() {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    struct Fickle(AtomicUsize);
+    impl WorkerScorer for Fickle {
+        fn required_worker_inputs(&self) -> WorkerInputs {
+            let asked_before = self.0.fetch_add(1, Ordering::Relaxed);
+            if asked_before == 0 { WorkerInputs::LOAD } else { WorkerInputs::CACHE }
+        }
+        fn score(&mut self, _: &WorkerSelectionContext<'_>, row: &WorkerCandidate) -> Outcome<f64> {
+            assert!(row.load().is_some() && row.cache().is_none());
+            Ok(0.0)
+        }
+    }
+    let mut policy = policy(vec![Box::new(Fickle(AtomicUsize::new(0)))], cheapest());
+    assert_eq!(policy.required_worker_inputs(), WorkerInputs::LOAD);
+    for _ in 0..3 {
+        run(&mut policy).unwrap();
+        assert_eq!(policy.required_worker_inputs(), WorkerInputs::LOAD);
+    }
+}

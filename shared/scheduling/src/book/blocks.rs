@@ -13,7 +13,7 @@ const NEAR_STRIDE: usize = 16;
 const FAR_STRIDE: usize = 256;
 
 /// A kept hash and the number of blocks it stands for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KeptBlock {
     /// Hash of the prefix.
     pub hash: SequenceHash,
@@ -82,32 +82,30 @@ impl Holders {
     }
 }
 
-/// Reference counts per (kept hash, column).
+/// Reference counts per (kept block, column). The weight is a part of the key: equal hashes have equal depths and so equal
+/// weights, but for collisions, which a caller can bring about; what is taken back must be what was counted even then.
 #[derive(Debug, Default)]
 pub(super) struct ActiveBlocks {
-    holders: HashMap<SequenceHash, Holders>,
+    holders: HashMap<KeptBlock, Holders>,
 }
 
 impl ActiveBlocks {
     /// Counts a reservation's blocks in `column`; returns how many blocks were not active there before.
     pub(super) fn add(&mut self, column: usize, kept: &[KeptBlock]) -> u64 {
-        kept.iter()
-            .filter(|block| self.add_one(column, block.hash))
-            .map(|block| u64::from(block.weight))
-            .sum()
+        kept.iter().filter(|block| self.add_one(column, **block)).map(|block| u64::from(block.weight)).sum()
     }
 
     /// Takes a reservation's blocks back; returns how many blocks are not active there any more.
     pub(super) fn remove(&mut self, column: usize, kept: &[KeptBlock]) -> u64 {
         kept.iter()
-            .filter(|block| self.remove_one(column, block.hash))
+            .filter(|block| self.remove_one(column, **block))
             .map(|block| u64::from(block.weight))
             .sum()
     }
 
-    fn add_one(&mut self, column: usize, hash: SequenceHash) -> bool {
-        let Some(holders) = self.holders.get_mut(&hash) else {
-            self.holders.insert(hash, Holders::One((column, 1)));
+    fn add_one(&mut self, column: usize, block: KeptBlock) -> bool {
+        let Some(holders) = self.holders.get_mut(&block) else {
+            self.holders.insert(block, Holders::One((column, 1)));
             return true;
         };
         match holders.as_mut_slice().iter_mut().find(|holder| holder.0 == column) {
@@ -122,8 +120,8 @@ impl ActiveBlocks {
         }
     }
 
-    fn remove_one(&mut self, column: usize, hash: SequenceHash) -> bool {
-        let Some(holders) = self.holders.get_mut(&hash) else {
+    fn remove_one(&mut self, column: usize, block: KeptBlock) -> bool {
+        let Some(holders) = self.holders.get_mut(&block) else {
             return false;
         };
         let Some(holder) = holders.as_mut_slice().iter_mut().find(|holder| holder.0 == column) else {
@@ -134,7 +132,7 @@ impl ActiveBlocks {
             return false;
         }
         if holders.remove(column) {
-            self.holders.remove(&hash);
+            self.holders.remove(&block);
         }
         true
     }
@@ -142,7 +140,7 @@ impl ActiveBlocks {
     /// Adds to `shared[column]` the blocks of `kept` that are active there.
     pub(super) fn shared(&self, kept: &[KeptBlock], shared: &mut [u64]) {
         for block in kept {
-            let holders = self.holders.get(&block.hash).map_or(&[][..], Holders::as_slice);
+            let holders = self.holders.get(block).map_or(&[][..], Holders::as_slice);
             for (column, _) in holders {
                 shared[*column] += u64::from(block.weight);
             }
@@ -187,6 +185,15 @@ mod tests {
         assert_eq!(active.remove(0, &short), 0);
         assert_eq!(active.remove(0, &long), 48);
         assert_eq!(active.remove(1, &short), 32);
+        assert_eq!(active.len(), 0);
+    }
+    /// A caller who finds two prompts whose kept hashes collide at different depths must not get the sums to drift.
+    #[test]
+    fn b47_colliding_hashes_of_other_weights_are_taken_back_as_they_were_counted() {
+        let block = |weight| [KeptBlock { hash: SequenceHash(1), weight }];
+        let mut active = ActiveBlocks::default();
+        assert_eq!((active.add(0, &block(4)), active.add(0, &block(16))), (4, 16));
+        assert_eq!((active.remove(0, &block(4)), active.remove(0, &block(16))), (4, 16));
         assert_eq!(active.len(), 0);
     }
 }

@@ -16,7 +16,6 @@ struct BookRow {
 
 /// A column whose life changed.
 pub(super) struct Change {
-    pub(super) slot: usize,
     pub(super) before: Option<Life>,
     pub(super) after: Option<Life>,
 }
@@ -54,6 +53,10 @@ impl BookRows {
         self.slots.get(&row).copied()
     }
 
+    pub(super) fn row(&self, slot: usize) -> Option<Row> {
+        self.rows.get(slot).and_then(|entry| entry.row)
+    }
+
     pub(super) fn len(&self) -> usize {
         self.rows.len()
     }
@@ -70,19 +73,23 @@ impl BookRows {
         &mut self.rows[slot].load
     }
 
-    /// Makes `lives` the known lives. The changes say which columns have to be counted anew.
-    pub(super) fn set_lives(&mut self, lives: impl IntoIterator<Item = (Row, Life)>) -> Vec<Change> {
+    /// Makes `lives` the known lives. The changes, by column, say what has to be
+    /// counted anew.
+    pub(super) fn set_lives(
+        &mut self,
+        lives: impl IntoIterator<Item = (Row, Life)>,
+    ) -> HashMap<usize, Change> {
         let known: HashMap<Row, Life> = lives.into_iter().collect();
         for row in known.keys() {
             self.slot(*row);
         }
-        let mut changes = Vec::new();
+        let mut changes = HashMap::new();
         for (slot, entry) in self.rows.iter_mut().enumerate() {
             let Some(row) = entry.row else { continue };
             let (before, after) = (entry.known, known.get(&row).copied());
             entry.known = after;
             if before != after {
-                changes.push(Change { slot, before, after });
+                changes.insert(slot, Change { before, after });
             }
         }
         changes

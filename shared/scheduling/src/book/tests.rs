@@ -147,6 +147,47 @@ fn book_rule_3_aliases_answer_and_leave_tombstones_for_a_minute() {
     assert_eq!(book.freed(61_000, "mine"), Freed::Unknown);
 }
 
+#[test]
+fn b47_entries_without_a_booking_change_nothing() {
+    let mut written = Written::with_lives(&[(1, 1)]);
+    written.write(booked(1, 1, 1));
+    let before = written.load(1);
+    written.write(released(2)).write(Entry::PrefillComplete { key: key(2), attempt: 1 });
+    written.write(Entry::OutputGrew { key: key(2), total_blocks: 9 });
+    assert_eq!(written.load(1), before);
+    written.write(released(1)).write(released(1)).write(Entry::PrefillComplete { key: key(1), attempt: 1 });
+    written.write(Entry::OutputGrew { key: key(1), total_blocks: 9 });
+    assert_eq!(written.load(1), RowLoad::default());
+}
+
+#[test]
+fn b88_numbers_beyond_reason_are_bounded_and_come_back() {
+    let mut written = Written::with_lives(&[(1, 1)]);
+    for counter in 1..=3 {
+        let Entry::Booked(plain) = booked(counter, 1, 1) else { unreachable!() };
+        written.write(Entry::Booked(Booked { prefill_tokens: u64::MAX, ..plain }));
+        written.write(Entry::OutputGrew { key: key(counter), total_blocks: u64::MAX });
+    }
+    assert_eq!(written.load(1).output_blocks, 3 * ENTRY_MAX);
+    assert!(written.load(1).active_blocks() > 3 * ENTRY_MAX, "the sum with the prompts' blocks too");
+    written.write(Entry::PrefillComplete { key: key(1), attempt: 1 });
+    for counter in 1..=3 {
+        written.write(released(counter));
+    }
+    assert_eq!(written.load(1), RowLoad::default());
+}
+
+#[test]
+fn b43_an_attempt_without_the_alias_of_the_one_before_does_not_leave_it_behind() {
+    let mut written = Written::with_lives(&[(1, 1)]);
+    let Entry::Booked(plain) = booked(1, 1, 1) else { unreachable!() };
+    let alias = Some(Alias { id: "mine".into(), fingerprint: 5 });
+    written.write(Entry::Booked(Booked { alias, ..plain })).write(booked(1, 2, 1));
+    assert_eq!(written.book.by_alias("mine"), None);
+    written.write(released(1));
+    assert_eq!(written.book.freed(0, "mine"), Freed::Unknown);
+}
+
 /// The book as one would write it without a thought for speed.
 #[derive(Default)]
 struct Naive {

@@ -6,7 +6,7 @@ use crate::{
     book::{Booked, Entry, Log, kept_blocks},
     testing::{info, key, prompt, tainted},
 };
-use switchtower_ids::{Incarnation, Rank, Row, WorkerId};
+use switchtower_ids::{Incarnation, Rank, Row};
 
 struct Setup {
     table: WorkerTable,
@@ -43,8 +43,12 @@ impl Setup {
         let columns: Vec<_> = rows.iter().filter_map(|info| self.book.column(info.row)).collect();
         let fleet =
             Fleet { table: &self.table, columns: &columns, book: &self.book, overload: self.overload };
-        let mut eligible = Vec::new();
-        eligible_rows(fleet, constraints, &mut eligible)?;
+        let (mut eligible, mut sorted) = (Vec::new(), constraints.clone());
+        sorted.sort();
+        eligible_rows(fleet, &sorted, &mut eligible)?;
+        for (index, info) in rows.iter().enumerate() {
+            assert_eq!(fleet.accepts(&sorted, index), eligible.contains(&index), "{}", info.row);
+        }
         Ok(eligible.into_iter().map(|index| rows[index].row.to_string()).collect())
     }
 }
@@ -119,9 +123,9 @@ fn overload_by_blocks_of_the_book_or_of_the_workers_report_and_unknown_is_neithe
     setup.overload.blocks_fraction = Some(0.9);
     assert_eq!(setup.eligible(&Constraints::default()).unwrap(), ["2/0", "3/0"]);
     let full = RowReport { blocks_used: 95, blocks_total: 100 };
-    setup.table.report(Row::new(3, 0), Incarnation(1), full);
+    setup.table.report(0, Row::new(3, 0), Incarnation(1), full);
     assert_eq!(setup.eligible(&Constraints::default()).unwrap(), ["2/0"]);
-    setup.table.report(Row::new(3, 0), Incarnation(1), RowReport { blocks_used: 0, blocks_total: 0 });
+    setup.table.report(0, Row::new(3, 0), Incarnation(1), RowReport { blocks_used: 0, blocks_total: 0 });
     assert_eq!(
         setup.eligible(&Constraints::default()).unwrap(),
         ["2/0", "3/0"],

@@ -53,6 +53,13 @@ impl Setup {
         Self { host: PolicyHost::new(parts), clock }
     }
 
+    /// The same with another fallback, as an extended catalogue may have.
+    fn falling_back_on(mut self, fallback: impl WorkerSelectionPolicyFactory) -> Self {
+        self.host.fallback_factory = Arc::new(fallback);
+        self.host.rebuild_fallback();
+        self
+    }
+
     fn picking(
         picks: impl Fn(usize) -> Result<usize, WorkerSelectionPolicyError> + Send + Sync + 'static,
     ) -> Self {
@@ -224,4 +231,76 @@ fn a_filter_that_panics_leaves_the_fallback_every_row() {
         |_| 0,
     );
     assert_eq!(setup.choose(0), Ok((2, ChosenBy::Fallback("panic"))));
+}
+
+#[test]
+fn b83_a_fallback_that_panics_too_still_costs_nobody_the_scheduler() {
+    let mut setup = Setup::picking(|_| panic!("the policy"))
+        .falling_back_on(scripted(Arc::new(|_| panic!("and the fallback"))));
+    for _ in 0..3 {
+        assert_eq!(setup.choose(0), Ok((0, ChosenBy::Fallback("panic"))), "the first row serves");
+    }
+    assert_eq!(setup.choose(0), Ok((0, ChosenBy::Fallback("quarantined"))));
+    assert_eq!((setup.failures("panic"), setup.failures("fallback")), (3, 4));
+    let broken = |_: &KvRouterConfig, _: &'static str, _: RoutingPartitionRef<'_>| -> WorkerSelectionPolicy {
+        panic!("in its factory")
+    };
+    let mut setup = Setup::picking(|_| Err(WorkerSelectionPolicyError::failed("x"))).falling_back_on(broken);
+    assert_eq!(setup.choose(0), Ok((0, ChosenBy::Fallback("error"))));
+}
+
+#[test]
+fn b90_a_part_that_claims_the_hosts_outcome_has_failed_and_the_fallback_serves() {
+    let mut setup = Setup::picking(|rows| Err(WorkerSelectionPolicyError::AllFiltered { candidates: rows }));
+    assert_eq!(setup.choose(0), Ok((2, ChosenBy::Fallback("error"))));
+    assert_eq!(setup.failures("error"), 1);
+}
+
+/// A picker that panics when it picks and when it is dropped, with a payload that does the same.
+struct Bomb;
+
+struct Payload;
+
+impl Drop for Payload {
+    fn drop(&mut self) {
+        panic!("the payload's drop");
+    }
+}
+
+impl WorkerPicker for Bomb {
+    fn pick(
+        &mut self,
+        _: &WorkerSelectionContext<'_>,
+        _: WorkerInputView<'_>,
+    ) -> Result<usize, WorkerSelectionPolicyError> {
+        std::panic::panic_any(Payload)
+    }
+}
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("the policy's drop");
+    }
+}
+
+fn bombs(config: &KvRouterConfig, label: &'static str, _: RoutingPartitionRef<'_>) -> WorkerSelectionPolicy {
+    WorkerSelectionPolicy::new(config.clone(), label, Vec::new(), Box::new(Bomb))
+}
+
+#[test]
+fn b83_panics_in_drops_are_contained_when_the_policy_fails_and_when_the_host_ends() {
+    let mut setup = Setup::new(bombs);
+    for _ in 0..3 {
+        assert_eq!(setup.choose(0), Ok((2, ChosenBy::Fallback("panic"))));
+    }
+    drop(setup);
+    drop(Setup::new(bombs));
+}
+
+#[test]
+fn b83_a_policys_own_words_are_bounded() {
+    let mut setup = Setup::picking(|_| Err(WorkerSelectionPolicyError::failed("é".repeat(1_000_000))));
+    setup.choose(0).unwrap();
+    let kept = setup.host.health().last_failure.as_ref().unwrap().message.chars().count();
+    assert_eq!(kept, MESSAGE_CHARS_MAX);
 }

@@ -6,11 +6,11 @@
 //! the whole fleet.
 
 use crate::{
-    Request, RowInfo, WorkerTable,
+    OverlapIndex, Request, RowInfo, WorkerTable,
     book::{Book, KeptBlock},
 };
 use switchtower_ids::SequenceHash;
-use switchtower_kv::index::{Overlap, PrefixIndex, RowSlot, TierBlocks};
+use switchtower_kv::index::{Overlap, RowSlot, TierBlocks};
 use switchtower_policy::{
     KvRouterConfig, WorkerCacheInput, WorkerCandidate, WorkerInputs, WorkerLoadInput, WorkerSelectionContext,
     host::{self, CacheWeights, ContextBuilder},
@@ -22,7 +22,7 @@ pub(super) struct Fleet<'a> {
     pub(super) table: &'a WorkerTable,
     pub(super) columns: &'a [usize],
     pub(super) book: &'a Book,
-    pub(super) index: &'a PrefixIndex,
+    pub(super) index: &'a dyn OverlapIndex,
 }
 
 /// What the signals are about.
@@ -111,16 +111,17 @@ impl Candidates {
     }
 
     fn multiplier(&self, asked: &Asked<'_>, info: &RowInfo) -> f64 {
-        let preferred = asked.request.constraints.preferred_taints.iter();
-        let matches = preferred.filter(|taint| info.has_taint(taint)).count();
+        // A worker's taints are few; what a caller prefers may be many.
+        let preferred = &asked.request.constraints.preferred_taints;
+        let matches = info.taints.iter().filter(|own| preferred.binary_search(own).is_ok()).count();
         self.preferred_taint_multiplier.powi(i32::try_from(matches).unwrap_or(i32::MAX))
     }
 
     fn load(&self, fleet: Fleet<'_>, asked: &Asked<'_>, column: usize) -> WorkerLoadInput {
         let load = fleet.book.load_at(column);
-        let prefill_tokens = load.active_prefill_tokens + asked.request.prompt_tokens;
+        let prefill_tokens = load.active_prefill_tokens.saturating_add(asked.request.prompt_tokens);
         let raw_prefill_blocks = prefill_tokens as f64 / f64::from(asked.context.block_size());
-        let added = asked.request.blocks.len() as u64 - self.booked[column];
+        let added = (asked.request.blocks.len() as u64).saturating_sub(self.booked[column]);
         let decode_cost_blocks = (load.active_blocks() + added) as f64;
         host::load(raw_prefill_blocks, load.active_prefill_tokens, decode_cost_blocks, load.active_requests)
     }
@@ -131,7 +132,7 @@ impl Candidates {
     }
 
     /// Looks up the prompt's cached blocks on all rows.
-    pub(super) fn query(&mut self, index: &PrefixIndex, blocks: &[SequenceHash]) {
+    pub(super) fn query(&mut self, index: &dyn OverlapIndex, blocks: &[SequenceHash]) {
         index.overlap(blocks, &mut self.overlap);
     }
 
@@ -160,6 +161,7 @@ mod tests {
     };
     use switchtower_ids::Tier;
     use switchtower_kv::event::KvEvent;
+    use switchtower_kv::index::PrefixIndex;
 
     /// Worker 1 holds three blocks of a prompt of 40, which is booked on it and on worker 2; worker 3 knows nothing of it.
     /// The candidates for the same prompt with four blocks more.

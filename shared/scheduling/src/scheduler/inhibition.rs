@@ -23,6 +23,11 @@ impl Inhibitions {
         self.0.len() < before
     }
 
+    /// Whether nobody is inhibited.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// When the next inhibition ends.
     pub(super) fn next_end_ms(&self) -> Option<u64> {
         self.0.iter().map(|(.., until_ms)| *until_ms).min()

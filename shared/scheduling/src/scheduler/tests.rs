@@ -1,12 +1,15 @@
-//! The scheduler as a whole: the invariants of the design, over single requests and random histories.
+//! The scheduler as a whole: what is chosen and booked. Who waits and for how long is in [`waiting`], the invariants over
+//! random histories are in [`histories`].
+
+mod histories;
+mod waiting;
 
 use super::*;
 use crate::{
-    Alias, ChosenBy, Outcome, Pin,
+    Alias, ChosenBy, Constraints, Outcome, Pin, Request, Selection,
     policy_host::Clock,
     testing::{constrained, info, key, request, tainted},
 };
-use proptest::prelude::*;
 use switchtower_ids::{PartitionId, Tier};
 use switchtower_kv::{event::KvEvent, index::RowSlot};
 use switchtower_policies::Catalogue;
@@ -135,83 +138,92 @@ fn preferred_taints_attract_and_required_ones_bind() {
 }
 
 #[test]
-fn requests_wait_while_all_rows_are_busy_and_go_in_order_when_one_is_free() {
-    let mut setup = queueing(1);
-    setup.booked(request(1, 100));
-    for counter in 2..=3 {
-        assert!(setup.submit(request(counter, 1)).is_none());
+fn b41_maintenance_of_the_registry_leaves_loads_alone() {
+    let rows = || (1..=3).map(|worker| info(worker, 0)).collect::<Vec<_>>();
+    let mut setup = setup_with("active-requests", KvRouterConfig::default(), rows());
+    for counter in 1..=8 {
+        setup.booked(pinned(counter, 1));
     }
-    assert_eq!(setup.dispatch(1), []);
-    setup.scheduler.prefill_complete(2, key(1), 1);
-    assert_eq!(setup.dispatch(2), [(2, Ok(1)), (3, Ok(1))]);
-}
-
-#[test]
-fn newcomers_do_not_overtake_waiters_that_need_the_same_rows() {
-    let mut setup = queueing(1);
-    setup.booked(request(1, 100));
-    assert!(setup.submit(request(2, 100)).is_none());
-    setup.scheduler.prefill_complete(0, key(1), 1);
-    assert!(setup.submit(request(3, 1)).is_none(), "a row is free, but 2 was first");
-    assert_eq!(setup.dispatch(0), [(2, Ok(1))]);
-}
-
-#[test]
-fn b67_a_full_queue_rejects_and_names_its_limit() {
-    let mut setup = queueing(1);
-    setup.booked(request(1, 100));
-    for counter in 2..=4 {
-        assert!(setup.submit(request(counter, 1)).is_none());
+    let load = setup.scheduler.book.load(Row::new(1, 0));
+    for revision in 2..5 {
+        let taints: Arc<[String]> = vec![format!("revision={revision}")].into();
+        let updated = rows().into_iter().map(|row| RowInfo { revision, taints: Arc::clone(&taints), ..row });
+        setup.scheduler.set_rows(updated.collect());
+        let report = RowReport { blocks_used: 0, blocks_total: 1_000 };
+        setup.scheduler.report(revision, Row::new(1, 0), info(1, 0).incarnation, report);
+        assert_eq!(setup.scheduler.book.load(Row::new(1, 0)), load);
     }
-    assert_eq!(setup.submit(request(5, 1)), Some(Err(Rejection::QueueFull { waiting: 3, limit: 3 })));
+    assert_ne!(setup.booked(request(9, 1)).row, Row::new(1, 0), "the busy one does not look idle");
 }
 
 #[test]
-fn b63_a_cancelled_waiter_leaves_nothing_behind() {
-    let mut setup = queueing(1);
-    setup.booked(request(1, 100));
-    assert!(setup.submit(request(2, 1)).is_none());
-    setup.scheduler.release(0, key(2), false);
-    setup.scheduler.release(0, key(1), false);
-    assert_eq!(setup.dispatch(0), []);
-    assert_eq!((setup.scheduler.waiting(), setup.scheduler.reservations()), (0, 0));
+fn b72_under_every_policy_the_only_row_below_its_threshold_gets_everything() {
+    let report = |used| RowReport { blocks_used: used, blocks_total: 1_000 };
+    for policy in Catalogue::built_in().names() {
+        let config = KvRouterConfig { overload_blocks_fraction: Some(0.6), ..KvRouterConfig::default() };
+        let mut setup = setup_with(policy, config, (1..=4).map(|worker| info(worker, 0)).collect());
+        let say = |setup: &mut Setup, worker, used| {
+            setup.scheduler.report(0, Row::new(worker, 0), info(worker, 0).incarnation, report(used));
+        };
+        (1..=3).for_each(|worker| say(&mut setup, worker, 990));
+        for counter in 1..=20 {
+            assert_eq!(setup.booked(request(counter, 1)).row, Row::new(4, 0), "{policy}");
+        }
+        say(&mut setup, 4, 601);
+        assert_eq!(setup.submit(request(30, 1)), Some(Err(Rejection::AllOverloaded { overloaded: 4 })));
+        say(&mut setup, 2, 600);
+        assert_eq!(setup.booked(request(31, 1)).row, Row::new(2, 0), "{policy}");
+    }
 }
 
 #[test]
-fn b62_a_worker_that_joins_or_leaves_wakes_waiters() {
-    let mut setup = queueing(1);
-    setup.booked(request(1, 100));
-    assert!(setup.submit(request(2, 1)).is_none());
-    assert!(setup.submit(pinned(3, 1)).is_none());
-    setup.scheduler.set_rows(vec![info(1, 0), info(2, 0)]);
-    assert_eq!(setup.dispatch(0), [(2, Ok(2))]);
-    setup.scheduler.set_rows(vec![info(2, 0)]);
-    assert_eq!(setup.dispatch(0), [(3, Err(Outcome::ImpossiblePin))]);
+fn b76_a_worker_that_fell_silent_while_it_was_overloaded_is_used_again() {
+    let config = KvRouterConfig { overload_blocks_fraction: Some(0.6), ..KvRouterConfig::default() };
+    let mut setup = setup_with("least-loaded", config, vec![info(1, 0)]);
+    let full = RowReport { blocks_used: 990, blocks_total: 1_000 };
+    setup.scheduler.report(0, Row::new(1, 0), info(1, 0).incarnation, full);
+    let life_ms = WorkerTable::REPORT_LIFE_MS;
+    let mut at = |now_ms, counter| {
+        let request = Request { arrival_ms: now_ms, ..request(counter, 1) };
+        setup.scheduler.submit(now_ms, request, &setup.index).unwrap().result.map_err(|no| no.outcome())
+    };
+    assert_eq!(at(life_ms - 1, 1).unwrap_err(), Outcome::AllOverloaded);
+    assert_eq!(at(life_ms, 2).unwrap().row, Row::new(1, 0));
 }
 
 #[test]
-fn deadlines_end_the_wait() {
-    let mut setup = queueing(1);
-    setup.booked(request(1, 100));
-    assert!(setup.submit(Request { deadline_ms: Some(50), ..request(2, 1) }).is_none());
-    assert!(setup.submit(request(3, 1)).is_none());
-    assert_eq!(setup.scheduler.next_deadline_ms(), Some(50));
-    assert_eq!(setup.dispatch(49), []);
-    assert_eq!(setup.dispatch(50), [(2, Err(Outcome::DeadlineExceeded))]);
-    assert_eq!(setup.dispatch(60_000), [(3, Err(Outcome::DeadlineExceeded))], "the configured longest wait");
-    let late = setup.submit(Request { deadline_ms: Some(0), ..request(4, 1) });
-    assert_eq!(late, Some(Err(Rejection::DeadlineExceeded { waited_ms: 0 })));
+fn b49_a_burst_of_equal_requests_spreads_evenly() {
+    for policy in ["active-requests", "least-loaded", "additive"] {
+        let rows = (1..=8).map(|worker| info(worker, 0)).collect();
+        let mut setup = setup_with(policy, KvRouterConfig::default(), rows);
+        (1..=64).for_each(|counter| drop(setup.booked(request(counter, 4))));
+        assert!((1..=8).all(|worker| setup.requests_on(worker) == 8), "{policy}: each choice sees the last");
+    }
 }
 
 #[test]
-fn closing_answers_every_waiter_and_refuses_newcomers() {
-    let mut setup = queueing(1);
-    setup.booked(request(1, 100));
-    assert!(setup.submit(request(2, 1)).is_none());
-    let mut answers = Vec::new();
-    setup.scheduler.close(&mut answers);
-    assert_eq!(answers, [Answer { key: key(2), result: Err(Rejection::ShuttingDown) }]);
-    assert_eq!(setup.submit(request(3, 1)), Some(Err(Rejection::ShuttingDown)));
+fn b88_requests_and_rows_of_any_size_do_no_harm() {
+    let rows = vec![
+        RowInfo { total_blocks: Some(0), max_batch_tokens: Some(0), ..info(1, 0) },
+        RowInfo { total_blocks: Some(u64::MAX), max_batch_tokens: Some(u64::MAX), ..info(2, 1_023) },
+        RowInfo { total_blocks: None, max_batch_tokens: None, ..info(3, 0) },
+    ];
+    for policy in Catalogue::built_in().names() {
+        let config = KvRouterConfig {
+            queue_threshold: Some(1e6),
+            overload_blocks_fraction: Some(1e6),
+            overload_prefill_tokens: Some(u64::MAX),
+            ..KvRouterConfig::default()
+        };
+        let mut setup = setup_with(policy, config, rows.clone());
+        for (counter, tokens) in [(1, 0), (2, u64::MAX), (3, u64::MAX), (4, 1)] {
+            let huge = Request { prompt_tokens: tokens, ..request(counter, 0) };
+            setup.booked(Request { expected_output_tokens: Some(u64::MAX), ..huge });
+            setup.scheduler.output_block(0, key(counter), u64::MAX);
+        }
+        (1..=4).for_each(|counter| setup.scheduler.release(u64::MAX, key(counter), true));
+        assert!(setup.scheduler.row_states().iter().all(|row| row.load == RowLoad::default()), "{policy}");
+    }
 }
 
 #[test]
@@ -234,19 +246,6 @@ fn a_retry_moves_the_reservation_away_from_the_worker_that_failed() {
 }
 
 #[test]
-fn retries_do_not_wait_for_one_another() {
-    let mut setup = queueing(2);
-    let failed = |setup: &mut Setup, counter| {
-        let booked = setup.booked(request(counter, 100));
-        Constraints { failed: vec![(booked.row.worker, booked.incarnation)], ..Constraints::default() }
-    };
-    let (first, second) = (failed(&mut setup, 1), failed(&mut setup, 2));
-    assert!(setup.submit(constrained(1, first)).is_none(), "the other row is busy");
-    assert!(setup.submit(constrained(2, second)).is_some(), "the row that 1 failed on is not");
-    assert_eq!(setup.dispatch(0).len(), 1);
-}
-
-#[test]
 fn an_inhibited_worker_is_left_alone_unless_there_is_nobody_else() {
     let mut setup = setup_with("active-requests", KvRouterConfig::default(), vec![info(1, 0), info(2, 0)]);
     setup.scheduler.inhibit(WorkerId(1), info(1, 0).incarnation, 100);
@@ -264,17 +263,6 @@ fn an_inhibited_worker_is_left_alone_unless_there_is_nobody_else() {
 }
 
 #[test]
-fn an_alias_in_use_is_a_conflict() {
-    let mut setup = queueing(1);
-    let named = |counter| {
-        let alias = Alias { id: "mine".into(), fingerprint: counter };
-        Request { alias: Some(alias), ..request(counter, 1) }
-    };
-    setup.booked(named(1));
-    assert_eq!(setup.submit(named(2)), Some(Err(Rejection::IdConflict("mine".into()))));
-}
-
-#[test]
 fn a_preview_books_nothing() {
     let mut setup = setup_with("active-requests", KvRouterConfig::default(), vec![info(1, 0)]);
     let selection = setup.scheduler.preview(0, &request(1, 4), &setup.index).unwrap();
@@ -287,94 +275,4 @@ fn b90_a_fleet_that_is_gone_answers_at_once_and_serves_when_it_is_back() {
     assert_eq!(setup.submit(request(1, 1)).unwrap().unwrap_err().outcome(), Outcome::NothingEligible);
     setup.scheduler.set_rows(vec![info(1, 0)]);
     assert_eq!(setup.booked(request(2, 1)).row, Row::new(1, 0));
-}
-
-#[derive(Clone, Debug)]
-enum Step {
-    Submit { blocks: u64, pin: Option<u64>, deadline_ms: Option<u64> },
-    PrefillComplete(u64),
-    Output(u64, u64),
-    Release(u64),
-    Fleet(u8),
-    Tick(u64),
-}
-
-fn step() -> impl Strategy<Value = Step> {
-    let counter = 1..60_u64;
-    prop_oneof![
-        5 => (0..80_u64, proptest::option::weighted(0.2, 1..5_u64), proptest::option::weighted(0.3, 0..400_u64))
-            .prop_map(|(blocks, pin, deadline_ms)| Step::Submit { blocks, pin, deadline_ms }),
-        2 => counter.clone().prop_map(Step::PrefillComplete),
-        1 => (counter.clone(), 0..9_u64).prop_map(|(counter, blocks)| Step::Output(counter, blocks)),
-        3 => counter.prop_map(Step::Release),
-        1 => any::<u8>().prop_map(Step::Fleet),
-        1 => (1..50_u64).prop_map(Step::Tick),
-    ]
-}
-
-/// What became of each request: `None` while it waits.
-type Log1 = Vec<(u64, Option<Result<Row, Outcome>>)>;
-
-fn play(policy: &str, steps: &[Step]) -> (Log1, Setup) {
-    let mut setup = queueing(4);
-    setup.scheduler.policy = setup_with(policy, KvRouterConfig::default(), Vec::new()).scheduler.policy;
-    let (mut answered, mut now_ms, mut counter) = (Log1::new(), 0, 0);
-    let mut note = |answer: Answer| {
-        let result = answer.result.map(|selection| selection.row).map_err(|rejection| rejection.outcome());
-        answered.push((answer.key.counter, Some(result)));
-    };
-    for step in steps {
-        match *step {
-            Step::Submit { blocks, pin, deadline_ms } => {
-                counter += 1;
-                let mut wanted =
-                    pin.map_or_else(|| request(counter, blocks), |worker| pinned(counter, worker));
-                wanted.arrival_ms = now_ms;
-                wanted.deadline_ms = deadline_ms.map(|wait_ms| now_ms + wait_ms);
-                setup.scheduler.submit(now_ms, wanted, &setup.index).into_iter().for_each(&mut note);
-            }
-            Step::PrefillComplete(counter) => setup.scheduler.prefill_complete(now_ms, key(counter), 1),
-            Step::Output(counter, blocks) => setup.scheduler.output_block(now_ms, key(counter), blocks),
-            Step::Release(counter) => setup.scheduler.release(now_ms, key(counter), false),
-            Step::Fleet(known) => {
-                let rows = (1..=4).filter(|worker| known & (1 << worker) != 0).map(|worker| info(worker, 0));
-                setup.scheduler.set_rows(rows.collect());
-            }
-            Step::Tick(ms) => now_ms += ms,
-        }
-        let mut answers = Vec::new();
-        setup.scheduler.dispatch(now_ms, &setup.index, &mut answers);
-        answers.into_iter().for_each(&mut note);
-    }
-    let mut answers = Vec::new();
-    setup.scheduler.close(&mut answers);
-    answers.into_iter().for_each(&mut note);
-    (answered, setup)
-}
-
-proptest! {
-    /// Invariants 2 (empty at rest), 5 (every request is answered once) and 6 (same inputs, same decisions).
-    #[test]
-    fn invariants_2_5_and_6_hold_over_random_histories(
-        steps in proptest::collection::vec(step(), 1..120),
-        policy in proptest::sample::select(Catalogue::built_in().names().map(str::to_owned).collect::<Vec<_>>()),
-    ) {
-        let (answered, mut setup) = play(&policy, &steps);
-        prop_assert_eq!(&answered, &play(&policy, &steps).0);
-        let mut counters: Vec<_> = answered.iter().map(|(counter, _)| *counter).collect();
-        counters.sort_unstable();
-        let submitted = steps.iter().filter(|step| matches!(step, Step::Submit { .. })).count();
-        prop_assert!(counters.windows(2).all(|pair| pair[0] < pair[1]), "nobody is answered twice");
-        let cancelled = submitted - counters.len();
-        let releases = steps.iter().filter(|step| matches!(step, Step::Release(_))).count();
-        prop_assert!(cancelled <= releases, "only a waiter that was cancelled goes without an answer");
-        for counter in 1..=submitted as u64 {
-            setup.scheduler.release(u64::MAX / 2, key(counter), false);
-        }
-        prop_assert_eq!((setup.scheduler.reservations(), setup.scheduler.waiting()), (0, 0));
-        prop_assert_eq!(setup.scheduler.book.kept_hashes(), 0);
-        for state in setup.scheduler.row_states() {
-            prop_assert_eq!(state.load, RowLoad::default());
-        }
-    }
 }

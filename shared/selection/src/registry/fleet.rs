@@ -7,6 +7,9 @@ use std::{collections::BTreeMap, num::NonZeroU32, sync::Arc};
 use switchtower_cluster::{Entry, Snapshot, WatchEvent};
 use switchtower_ids::{PartitionId, Rank, Row};
 
+/// What is kept or logged of a reason, which may quote what somebody else wrote.
+pub(super) const REASON_CHARS_MAX: usize = 256;
+
 /// A record that parses, and when it was written.
 #[derive(Clone, Debug, PartialEq)]
 struct Known {
@@ -75,7 +78,8 @@ impl Fleet {
                 self.known.insert(entry.key, known);
             }
             Err(error) => {
-                self.unreadable.insert(entry.key, error.to_string());
+                let reason = error.to_string().chars().take(REASON_CHARS_MAX).collect();
+                self.unreadable.insert(entry.key, reason);
             }
         }
     }

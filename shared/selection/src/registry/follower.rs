@@ -2,17 +2,21 @@
 
 use super::{
     PartitionFactory, PartitionView, RegistryView,
-    fleet::{Fleet, Wanted},
+    fleet::{Fleet, REASON_CHARS_MAX, Wanted},
     ingest::Ingest,
-    partitions::PartitionRows,
+    partitions::{PartitionRows, forget_empty},
     repair::Repair,
+    reports::ReportOrder,
 };
 use crate::{
     metrics::IngestMetrics,
+    records::RANKS_MAX,
     wire::{self, LoadReport, RangeReply, RangeRequest},
 };
+use futures::FutureExt;
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    panic::AssertUnwindSafe,
     sync::Arc,
 };
 use switchtower_cluster::{EventBus, Message, Subscription, Watch, WatchEvent};
@@ -44,8 +48,13 @@ pub(crate) struct Follower {
     fleet: Fleet,
     partitions: BTreeMap<PartitionId, PartitionRows>,
     workers: HashMap<WorkerId, PartitionId>,
+    reports: ReportOrder,
+    /// Rounds of reconciling so far.
+    rounds: u64,
     ingest: Ingest,
     metrics: IngestMetrics,
+    /// Whether a malformed message was logged since the last tick.
+    has_complained: bool,
     view: watch::Sender<RegistryView>,
     repairs_under_way: usize,
     repaired: mpsc::Sender<Repaired>,
@@ -66,8 +75,11 @@ impl Follower {
             fleet: Fleet::default(),
             partitions: BTreeMap::new(),
             workers: HashMap::new(),
+            reports: ReportOrder::default(),
+            rounds: 0,
             ingest: Ingest::new(metrics.clone()),
             metrics,
+            has_complained: false,
             view,
             repairs_under_way: 0,
             repaired,
@@ -88,7 +100,7 @@ impl Follower {
                 () = stop.cancelled() => return Ok(()),
                 event = from.records.next() => {
                     let event = event.ok_or(ConnectionGone("the watch on workers"))?;
-                    self.records_changed(event, &mut from.records).await;
+                    self.records_changed(event, &mut from.records);
                 }
                 message = from.kv_events.next() => {
                     self.kv_events(&message.ok_or(ConnectionGone("the subscription to KV events"))?);
@@ -100,36 +112,43 @@ impl Follower {
                     self.repairs_under_way -= 1;
                     self.ingest.repaired(repair, answer);
                 }
-                _ = ticks.tick() => self.ingest.tick(),
+                _ = ticks.tick() => {
+                    self.has_complained = false;
+                    self.ingest.tick();
+                }
             }
             self.start_repairs();
         }
     }
 
     /// Applies a change and all that wait behind it, then reconciles once.
-    async fn records_changed(&mut self, event: WatchEvent, records: &mut Watch) {
+    fn records_changed(&mut self, event: WatchEvent, records: &mut Watch) {
         self.fleet.apply(event);
         while let Some(event) = records.try_next() {
             self.fleet.apply(event);
         }
         let wanted = self.fleet.wanted();
-        self.reconcile(&wanted).await;
+        self.reconcile(&wanted);
         self.publish(wanted);
     }
 
-    async fn reconcile(&mut self, wanted: &Wanted) {
+    fn reconcile(&mut self, wanted: &Wanted) {
+        self.rounds += 1;
         for (id, partition) in &wanted.partitions {
             // Rows keep their partition's name, but another block size means other hashes: a new index.
             if self.partitions.get(id).is_none_or(|existing| !existing.fits(partition)) {
-                self.partitions.insert(id.clone(), self.factory.make(id, partition.block_size));
+                let made = self.factory.make(id, partition.block_size);
+                if let Some(mut replaced) = self.partitions.insert(id.clone(), made) {
+                    // Its reservations live on. Whoever waits there has nowhere to go, and must hear of it.
+                    replaced.update(&[], self.rounds);
+                }
             }
         }
         for (id, existing) in &mut self.partitions {
             let rows = wanted.partitions.get(id).map_or(&[][..], |partition| &partition.rows);
-            if existing.update(rows) {
-                existing.partition.scheduler.set_rows(existing.rows.clone()).await;
-            }
+            existing.update(rows, self.rounds);
         }
+        forget_empty(&mut self.partitions);
         self.follow_rows();
     }
 
@@ -144,10 +163,12 @@ impl Follower {
             }
         }
         self.ingest.retain(|row| rows.contains(&row));
+        self.reports.retain(|worker| self.workers.contains_key(&worker));
     }
 
     fn publish(&self, wanted: Wanted) {
-        for refused in &wanted.refused {
+        let known: HashSet<_> = self.view.borrow().refused.iter().cloned().collect();
+        for refused in wanted.refused.iter().filter(|refused| !known.contains(refused)) {
             tracing::warn!(key = refused.key, reason = refused.reason, "a worker's record is refused");
         }
         let partitions = self.partitions.iter().map(|(id, existing)| {
@@ -181,19 +202,26 @@ impl Follower {
         }
     }
 
-    fn malformed(&self, message: &Message, error: &wire::WireError) {
+    /// All are counted; the log gets one a tick, and no more of it than says what is wrong.
+    fn malformed(&mut self, message: &Message, error: &wire::WireError) {
         self.metrics.dropped("malformed", 1);
-        tracing::warn!(subject = message.subject, %error, "a message is refused");
+        if !std::mem::replace(&mut self.has_complained, true) {
+            let error: String = error.to_string().chars().take(REASON_CHARS_MAX).collect();
+            tracing::warn!(subject = message.subject, error, "a message is refused");
+        }
     }
 
     fn take_report(&mut self, report: &LoadReport) {
         let partition = self.workers.get(&report.worker_id).and_then(|id| self.partitions.get(id));
         let Some(existing) = partition else { return };
-        for load in &report.ranks {
+        let is_newest = self.reports.is_newest(report.worker_id, report.incarnation, report.measured_at_ms);
+        for load in report.ranks.iter().take(RANKS_MAX as usize) {
             let row = Row { worker: report.worker_id, rank: load.rank };
-            let blocks = RowReport { blocks_used: load.blocks_used, blocks_total: load.blocks_total };
-            existing.partition.scheduler.report(row, report.incarnation, blocks);
-            self.ingest.expect(row, report.incarnation, load.kv_sequence);
+            // What a worker says of ranks that it has not announced, or of another life, goes no further.
+            if self.ingest.expect(row, report.incarnation, load.kv_sequence) && is_newest {
+                let blocks = RowReport { blocks_used: load.blocks_used, blocks_total: load.blocks_total };
+                existing.partition.scheduler.report(row, report.incarnation, blocks);
+            }
         }
     }
 
@@ -204,7 +232,9 @@ impl Follower {
             let (bus, back) = (Arc::clone(&self.bus), self.repaired.clone());
             let deadline = self.factory.options.repair_deadline;
             self.factory.tasks.spawn_until_shutdown(format!("kv repair {}", repair.row), async move {
-                let answer = ask(&*bus, repair, deadline).await;
+                // Whatever an adapter does, the repair ends: its place and its row must not be lost.
+                let answer = AssertUnwindSafe(ask(&*bus, repair, deadline)).catch_unwind().await;
+                let answer = answer.unwrap_or(None);
                 // The channel has room for every repair under way; only a stopped follower does not take it.
                 drop(back.send((repair, answer)).await);
             });

@@ -6,13 +6,16 @@
 
 use super::repair::{Repair, RepairState};
 use crate::{index::SharedIndex, metrics::IngestMetrics};
-use std::collections::HashMap;
-use switchtower_ids::{Incarnation, Row};
+use std::collections::{HashMap, VecDeque};
+use switchtower_ids::{Incarnation, Row, WorkerId};
 use switchtower_kv::{
     cursor::{Cursor, Offer, SnapshotOffer},
     event::{EventBatch, RangeAnswer, SequencedEvent, Snapshot},
     index::{RefusalReason, Refused, RowSlot},
 };
+
+/// Repairs that one worker may be asked for at once: dumps of large caches take it time that it needs for tokens (B139).
+const REPAIRS_PER_WORKER: usize = 2;
 
 /// A row whose log is followed.
 struct Followed {
@@ -20,18 +23,35 @@ struct Followed {
     index: SharedIndex,
     cursor: Cursor,
     repair: RepairState,
+    /// Whether the row is among those that are to be asked about.
+    is_listed: bool,
 }
 
 /// All rows' cursors.
 pub(super) struct Ingest {
     rows: HashMap<Row, Followed>,
+    /// Rows with repairs that may be due, first come first served, so that a message costs no look at all rows.
+    listed: VecDeque<Row>,
+    /// Whether `listed` may have become startable since it was last looked at.
+    has_news: bool,
+    /// Repairs under way by worker, whether their rows are still followed or not.
+    under_way: HashMap<WorkerId, usize>,
+    repairs: u64,
     metrics: IngestMetrics,
     ready: Vec<SequencedEvent>,
 }
 
 impl Ingest {
     pub(super) fn new(metrics: IngestMetrics) -> Self {
-        Self { rows: HashMap::new(), metrics, ready: Vec::new() }
+        Self {
+            rows: HashMap::new(),
+            listed: VecDeque::new(),
+            has_news: false,
+            under_way: HashMap::new(),
+            repairs: 0,
+            metrics,
+            ready: Vec::new(),
+        }
     }
 
     /// Follows `row` in this life. Another life, slot or index than before starts over, with an empty column.
@@ -41,6 +61,7 @@ impl Ingest {
             index: index.clone(),
             cursor: Cursor::new(),
             repair: RepairState::default(),
+            is_listed: false,
         });
         let moved = followed.slot != slot || !followed.index.is(index);
         if moved {
@@ -50,12 +71,25 @@ impl Ingest {
         if followed.cursor.begin(incarnation) {
             index.drop_row(slot);
             followed.repair = RepairState::whole_log();
+            self.list(row);
+        }
+    }
+
+    /// Lists `row` if a repair of it is due.
+    fn list(&mut self, row: Row) {
+        if let Some(followed) = self.rows.get_mut(&row)
+            && followed.repair.is_due()
+            && !std::mem::replace(&mut followed.is_listed, true)
+        {
+            self.listed.push_back(row);
+            self.has_news = true;
         }
     }
 
     /// Follows no other rows than those that `keep` names.
     pub(super) fn retain(&mut self, keep: impl Fn(Row) -> bool) {
         self.rows.retain(|row, _| keep(*row));
+        self.listed.retain(|row| keep(*row));
     }
 
     /// Takes in events as they were published.
@@ -77,48 +111,79 @@ impl Ingest {
             }
         }
         followed.apply_ready(&self.ready, &self.metrics);
+        self.list(batch.row);
     }
 
-    /// A worker says how far its log goes. What should have arrived by the next tick is asked for.
-    pub(super) fn expect(&mut self, row: Row, incarnation: Incarnation, kv_sequence: u64) {
-        if let Some(followed) = self.rows.get_mut(&row)
-            && followed.cursor.incarnation() == Some(incarnation)
-        {
-            followed.repair.expect(kv_sequence);
-        }
+    /// A worker says how far its log goes. What should have arrived by the next tick is asked for. `false` if the row is
+    /// not followed in this life.
+    pub(super) fn expect(&mut self, row: Row, incarnation: Incarnation, kv_sequence: u64) -> bool {
+        let followed = self.rows.get_mut(&row);
+        let Some(followed) = followed.filter(|row| row.cursor.incarnation() == Some(incarnation)) else {
+            return false;
+        };
+        followed.repair.expect(kv_sequence);
+        true
     }
 
     /// Looks for gaps whose repair was not answered or did not help.
     pub(super) fn tick(&mut self) {
-        for followed in self.rows.values_mut() {
+        for (row, followed) in &mut self.rows {
             followed.repair.tick(&followed.cursor);
+            if followed.repair.is_due() && !std::mem::replace(&mut followed.is_listed, true) {
+                self.listed.push_back(*row);
+                self.has_news = true;
+            }
         }
     }
 
-    /// Up to `room` repairs that are to be asked for now. Each is answered through [`repaired`](Self::repaired).
+    /// Up to `room` repairs that are to be asked for now. Each is answered through [`repaired`](Self::repaired), once.
     pub(super) fn due(&mut self, room: usize) -> Vec<Repair> {
-        let due = self.rows.iter_mut().filter_map(|(row, followed)| {
-            let incarnation = followed.cursor.incarnation()?;
-            let from = followed.repair.start()?;
-            Some(Repair { row: *row, incarnation, from })
-        });
-        due.take(room).collect()
+        let mut due = Vec::new();
+        if room == 0 || !std::mem::take(&mut self.has_news) {
+            return due;
+        }
+        let mut held_up = VecDeque::new();
+        while due.len() < room
+            && let Some(row) = self.listed.pop_front()
+        {
+            if self.under_way.get(&row.worker).is_some_and(|repairs| *repairs >= REPAIRS_PER_WORKER) {
+                held_up.push_back(row);
+            } else {
+                due.extend(self.start(row));
+            }
+        }
+        // What found no room is looked at again when a repair has ended.
+        held_up.append(&mut self.listed);
+        self.listed = held_up;
+        due
     }
 
-    /// Takes in the answer to a repair; `None` if there was none.
+    fn start(&mut self, row: Row) -> Option<Repair> {
+        let followed = self.rows.get_mut(&row)?;
+        followed.is_listed = false;
+        let incarnation = followed.cursor.incarnation()?;
+        let number = self.repairs + 1;
+        let from = followed.repair.start(number, &followed.cursor)?;
+        self.repairs = number;
+        *self.under_way.entry(row.worker).or_default() += 1;
+        Some(Repair { row, incarnation, from, number })
+    }
+
+    /// Takes in the answer to a repair; `None` if there was none. An answer to a question of before the row left, moved or
+    /// changed its life is dropped.
     pub(super) fn repaired(&mut self, repair: Repair, answer: Option<RangeAnswer>) {
-        let Some(followed) = self.rows.get_mut(&repair.row) else {
+        self.metrics.repair(answer.as_ref());
+        self.make_room(repair.row.worker);
+        let followed = self.rows.get_mut(&repair.row);
+        let Some(followed) = followed.filter(|followed| followed.repair.awaits(repair.number)) else {
             return;
         };
-        if followed.cursor.incarnation() != Some(repair.incarnation) {
-            return;
-        }
-        self.metrics.repair(answer.as_ref());
-        followed.repair.answered(answer.is_some());
+        let answered = answer.is_some();
         match answer {
             Some(RangeAnswer::Events { events }) => {
                 self.ready.clear();
                 for event in events {
+                    // A gap that is left, or new, is found by the next tick.
                     let _: Offer = followed.cursor.offer(repair.incarnation, event, &mut self.ready);
                 }
                 followed.apply_ready(&self.ready, &self.metrics);
@@ -128,6 +193,18 @@ impl Ingest {
             }
             None => {}
         }
+        followed.repair.ended(answered, &followed.cursor);
+        self.list(repair.row);
+    }
+
+    fn make_room(&mut self, worker: WorkerId) {
+        if let Some(repairs) = self.under_way.get_mut(&worker) {
+            *repairs = repairs.saturating_sub(1);
+            if *repairs == 0 {
+                self.under_way.remove(&worker);
+            }
+        }
+        self.has_news = true;
     }
 }
 
@@ -160,13 +237,20 @@ impl Followed {
     }
 
     /// An event that the index refused leaves the row's state in doubt, which a snapshot repairs. An unknown kind is
-    /// from a newer worker and says nothing about the rest.
+    /// from a newer worker and says nothing about the rest; an index that is full refuses a snapshot too.
     fn note(&mut self, applied: Result<(), Refused>, metrics: &IngestMetrics) {
         let Err(refused) = applied else { return };
-        metrics.refused(refused.reason());
-        if refused.reason() != RefusalReason::UnknownKind {
+        let reason = refused.reason();
+        metrics.refused(reason);
+        let is_in_vain = matches!(
+            reason,
+            RefusalReason::UnknownKind | RefusalReason::SlotOutOfRange | RefusalReason::Full
+        );
+        if !is_in_vain && self.repair.doubt() {
             tracing::warn!(slot = self.slot.0, %refused, "the index refused a KV event; asking for a snapshot");
-            self.repair.doubt();
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,7 +6,7 @@ use crate::{
     index::SharedIndex,
     options::SelectionOptions,
     partition::{KeySource, Partition},
-    scheduler::{StartIn, start},
+    scheduler::{SchedulerParts, StartIn, start},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,7 +17,7 @@ use switchtower_ids::{PartitionId, Row};
 use switchtower_kv::index::RowSlot;
 use switchtower_policy::{KvRouterConfig, WorkerSelectionPolicyFactory};
 use switchtower_runtime::{CancellationToken, TaskGroup};
-use switchtower_scheduling::{RowInfo, Scheduler, policy_host::PolicyParts};
+use switchtower_scheduling::{RowInfo, policy_host::PolicyParts};
 
 /// Makes partitions.
 pub(crate) struct PartitionFactory {
@@ -33,19 +33,17 @@ pub(crate) struct PartitionFactory {
 
 impl PartitionFactory {
     pub(super) fn make(&self, id: &PartitionId, block_size: NonZeroU32) -> PartitionRows {
-        let scheduler = Scheduler::new(
-            block_size.get(),
-            PolicyParts {
-                config: Arc::clone(&self.config),
-                partition: id.clone(),
-                factory: Arc::clone(&self.factory),
-                fallback: Arc::clone(&self.fallback),
-                clock: Box::new(self.clock),
-            },
-        );
+        let policy = PolicyParts {
+            config: Arc::clone(&self.config),
+            partition: id.clone(),
+            factory: Arc::clone(&self.factory),
+            fallback: Arc::clone(&self.fallback),
+            clock: Box::new(self.clock),
+        };
         let index = SharedIndex::default();
         let tasks = StartIn { group: self.tasks.clone(), stop: self.stop.clone(), name: id.to_string() };
-        let scheduler = start(scheduler, index.clone(), self.clock, &self.options, &tasks);
+        let parts = SchedulerParts { block_size, policy, index: index.clone(), clock: self.clock };
+        let scheduler = start(parts, &self.options, &tasks);
         let partition = Partition {
             id: id.clone(),
             block_size,
@@ -55,7 +53,27 @@ impl PartitionFactory {
             keys: Arc::clone(&self.keys),
             inhibition: self.options.inhibition,
         };
-        PartitionRows { partition: Arc::new(partition), slots: Slots::default(), rows: Vec::new() }
+        let (rows, slots) = (Vec::new(), Slots::default());
+        PartitionRows { partition: Arc::new(partition), rows, slots, emptied: 0 }
+    }
+}
+
+/// Partitions without workers that are remembered; a worker that comes back soon finds the books it left.
+const EMPTY_MAX: usize = 64;
+
+/// Forgets the partitions that lost their workers longest ago and that nobody has a reservation in: names of models come
+/// from workers, who could make up any number of them.
+pub(super) fn forget_empty(partitions: &mut BTreeMap<PartitionId, PartitionRows>) {
+    let is_empty = |existing: &PartitionRows| existing.rows.is_empty();
+    let mut empty: Vec<_> = partitions
+        .iter()
+        .filter(|(_, existing)| is_empty(existing))
+        .map(|(id, existing)| (existing.emptied, id.clone(), existing.is_idle()))
+        .collect();
+    empty.sort_unstable();
+    let surplus = empty.len().saturating_sub(EMPTY_MAX);
+    for (_, id, _) in empty.into_iter().filter(|(.., idle)| *idle).take(surplus) {
+        partitions.remove(&id);
     }
 }
 
@@ -64,19 +82,31 @@ pub(super) struct PartitionRows {
     pub(super) partition: Arc<Partition>,
     pub(super) rows: Vec<RowInfo>,
     slots: Slots,
+    /// In which round of reconciling it lost its last row.
+    emptied: u64,
 }
 
 impl PartitionRows {
-    /// Makes the rows what they should be. Returns whether anything changed.
-    pub(super) fn update(&mut self, wanted: &[WantedRow]) -> bool {
+    /// Makes the rows what they should be, in this `round` of reconciling, and tells the scheduler.
+    pub(super) fn update(&mut self, wanted: &[WantedRow], round: u64) {
         let present: BTreeSet<Row> = wanted.iter().map(|row| row.row).collect();
         for slot in self.slots.retain(&present) {
             self.partition.index.drop_row(slot);
         }
         let rows: Vec<RowInfo> = wanted.iter().map(|row| self.slots.row_info(row)).collect();
-        let changed = rows != self.rows;
+        if rows == self.rows {
+            return;
+        }
+        if rows.is_empty() {
+            self.emptied = round;
+        }
+        self.partition.scheduler.set_rows(rows.clone());
         self.rows = rows;
-        changed
+    }
+
+    /// Whether only the registry and its view hold the partition: no reservation does, and no request is on its way.
+    fn is_idle(&self) -> bool {
+        Arc::strong_count(&self.partition) <= 2
     }
 
     /// Whether `wanted` can be served with this partition's index and hashes.

@@ -1,13 +1,17 @@
 //! What one row's log still needs, and when to ask for it (again).
 //!
-//! At most one repair of a row is under way. One that was not answered, or did not close its gap, is asked for again at
-//! the next tick, never at once: a worker that answers nonsense must not keep the router busy.
+//! At most one repair of a row is under way. One that was not answered, or did not help, is asked for again later, later
+//! each time, and never at once: a worker that answers nonsense, or that has no log to show, must not keep the router
+//! busy, nor the router it (B22, B139).
 
 use switchtower_ids::{Incarnation, Row};
 use switchtower_kv::cursor::Cursor;
 
 /// Ticks between two snapshots that were asked for because the index refused an event.
 const DOUBT_TICKS: u32 = 20;
+
+/// Longest pause after a repair that did not help, in ticks.
+const PAUSE_TICKS_MAX: u32 = 64;
 
 /// A part of a log that is to be asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,20 +20,33 @@ pub(super) struct Repair {
     pub(super) incarnation: Incarnation,
     /// The first event wanted; 0 asks for a snapshot.
     pub(super) from: u64,
+    /// Tells its answer from that to an earlier one, which may be about another life or another index.
+    pub(super) number: u64,
+}
+
+/// A repair that was asked for.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    number: u64,
+    /// What was applied when it was asked for.
+    applied: u64,
 }
 
 /// Where one row stands.
 #[derive(Debug, Default)]
 pub(super) struct RepairState {
     wanted: Option<u64>,
-    under_way: bool,
+    under_way: Option<Asked>,
     /// Until the first answer.
     whole_log: bool,
     /// The index refused something: only a snapshot helps.
     in_doubt: bool,
     /// Ticks until a doubt may ask for the next snapshot.
     patience: u32,
-    /// How far the log goes by its worker's word, and whether a tick has passed since.
+    /// Ticks until the next repair may be asked for, and how many in a row did not help.
+    pause: u32,
+    futile: u32,
+    /// How far the log goes by its worker's word, and what of it should be here since the last tick.
     expected: u64,
     overdue: u64,
 }
@@ -48,35 +65,58 @@ impl RepairState {
         self.expected = self.expected.max(sequence);
     }
 
-    pub(super) fn doubt(&mut self) {
+    /// The index refused an event. Returns whether that is news.
+    pub(super) fn doubt(&mut self) -> bool {
+        let is_news = !self.in_doubt;
         self.in_doubt = true;
         if self.patience == 0 {
             self.wanted = Some(0);
             self.patience = DOUBT_TICKS;
         }
+        is_news
     }
 
     pub(super) fn replaced(&mut self, well: bool) {
         self.in_doubt = !well;
     }
 
-    /// The repair to start now, if any.
-    pub(super) fn start(&mut self) -> Option<u64> {
-        if self.under_way {
+    /// Whether a repair is to be started now.
+    pub(super) fn is_due(&self) -> bool {
+        self.wanted.is_some() && self.under_way.is_none() && self.pause == 0
+    }
+
+    /// Starts the repair `number` if one is due; returns the first event wanted.
+    pub(super) fn start(&mut self, number: u64, cursor: &Cursor) -> Option<u64> {
+        if !self.is_due() {
             return None;
         }
         let from = self.wanted.take()?;
-        self.under_way = true;
+        self.under_way = Some(Asked { number, applied: cursor.applied() });
         Some(from)
     }
 
-    pub(super) fn answered(&mut self, well: bool) {
-        self.under_way = false;
-        self.whole_log &= !well;
+    /// Whether the repair `number` is the one that is under way.
+    pub(super) fn awaits(&self, number: u64) -> bool {
+        self.under_way.is_some_and(|asked| asked.number == number)
+    }
+
+    /// The repair is over; `cursor` has taken what its answer brought, if there was one.
+    pub(super) fn ended(&mut self, answered: bool, cursor: &Cursor) {
+        let Some(asked) = self.under_way.take() else { return };
+        self.whole_log &= !answered;
+        let is_complete = cursor.gap().is_none() && cursor.applied() >= self.overdue && !self.in_doubt;
+        if answered && (is_complete || cursor.applied() > asked.applied) {
+            self.futile = 0;
+            return;
+        }
+        self.pause =
+            1_u32.checked_shl(self.futile).map_or(PAUSE_TICKS_MAX, |ticks| ticks.min(PAUSE_TICKS_MAX));
+        self.futile = self.futile.saturating_add(1);
     }
 
     pub(super) fn tick(&mut self, cursor: &Cursor) {
         self.patience = self.patience.saturating_sub(1);
+        self.pause = self.pause.saturating_sub(1);
         if self.whole_log {
             self.want(1);
         }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use switchtower_ids::PartitionId;
 
 /// A record that does not take part, and why.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RefusedRecord {
     /// Its key in discovery.
     pub key: String,

@@ -2,45 +2,60 @@
 
 use super::service::{Command, Release, SchedulerService, SchedulerState};
 use crate::{clock::ServiceClock, index::SharedIndex, options::SelectionOptions};
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, convert::Infallible, num::NonZeroU32, time::Duration};
 use switchtower_ids::{Incarnation, ReservationKey, Row, SequenceHash, WorkerId};
 use switchtower_kv::index::TierBlocks;
-use switchtower_runtime::{CancellationToken, TaskGroup};
+use switchtower_runtime::{CancellationToken, OnError, TaskGroup};
 use switchtower_scheduling::{
     Rejection, ReleasePermit, Request, ReservationGuard, RowInfo, RowReport, Scheduler, Selection,
-    book::Freed,
+    book::Freed, policy_host::PolicyParts,
 };
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 /// Calls one scheduler. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct SchedulerHandle {
     commands: mpsc::Sender<Command>,
     releases: mpsc::Sender<Release>,
+    rows: watch::Sender<Vec<RowInfo>>,
     reservations_max: usize,
 }
 
-/// Starts the task of `scheduler` in `tasks`; it ends with `stop`.
-pub(crate) fn start(
-    scheduler: Scheduler,
-    index: SharedIndex,
-    clock: ServiceClock,
-    options: &SelectionOptions,
-    tasks: &StartIn,
-) -> SchedulerHandle {
+/// What a scheduler is made of.
+pub(crate) struct SchedulerParts {
+    pub(crate) block_size: NonZeroU32,
+    pub(crate) policy: PolicyParts,
+    pub(crate) index: SharedIndex,
+    pub(crate) clock: ServiceClock,
+}
+
+/// Starts a scheduler's task in `tasks`; it ends with `stop`. If it fails, the process ends too: a partition without its
+/// scheduler would look served and serve nobody (B08). The scheduler is made there, because a policy's factory may take
+/// its time.
+pub(crate) fn start(parts: SchedulerParts, options: &SelectionOptions, tasks: &StartIn) -> SchedulerHandle {
     let (commands, command_queue) = mpsc::channel(options.commands_max);
     let (releases, release_queue) = mpsc::channel(options.reservations_max);
-    let service = SchedulerService {
-        scheduler,
-        index,
-        clock,
-        commands: command_queue,
-        releases: release_queue,
-        replies: HashMap::new(),
-        stop: tasks.stop.clone(),
+    let (rows, rows_seen) = watch::channel(Vec::new());
+    let (name, stop) = (tasks.name.clone(), tasks.stop.clone());
+    let running = async move {
+        let SchedulerParts { block_size, policy, index, clock } = parts;
+        let service = SchedulerService {
+            scheduler: Scheduler::new(block_size.get(), policy),
+            index,
+            clock,
+            commands: command_queue,
+            releases: release_queue,
+            rows: rows_seen,
+            replies: HashMap::new(),
+            quarantines: 0,
+            name,
+            stop,
+        };
+        service.run().await;
+        Ok::<(), Infallible>(())
     };
-    tasks.group.spawn_named(format!("scheduler {}", tasks.name), service.run());
-    SchedulerHandle { commands, releases, reservations_max: options.reservations_max }
+    tasks.group.spawn(format!("scheduler {}", tasks.name), OnError::ShutDown, running);
+    SchedulerHandle { commands, releases, rows, reservations_max: options.reservations_max }
 }
 
 /// Where a scheduler's task lives.
@@ -109,9 +124,10 @@ impl SchedulerHandle {
         !matches!(self.commands.try_send(command), Err(mpsc::error::TrySendError::Full(_)))
     }
 
-    pub(crate) async fn set_rows(&self, rows: Vec<RowInfo>) {
-        // A scheduler that is gone needs no rows.
-        drop(self.commands.send(Command::SetRows(rows)).await);
+    /// Never waits, so that a scheduler that is busy keeps the registry from nothing; the newest rows count. Whatever is
+    /// asked from now on is answered with them.
+    pub(crate) fn set_rows(&self, rows: Vec<RowInfo>) {
+        self.rows.send_replace(rows);
     }
 
     /// Reports are repeated, so one that finds no room is not missed.

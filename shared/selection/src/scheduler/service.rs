@@ -9,7 +9,7 @@ use switchtower_scheduling::{
     Answer, Rejection, Request, RowInfo, RowReport, RowState, Scheduler, Selection, book::Freed,
     policy_host::PolicyHealth,
 };
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 /// Where the answer to a request goes.
 pub(crate) type Reply = oneshot::Sender<Result<Selection, Rejection>>;
@@ -20,7 +20,6 @@ pub(crate) enum Command {
     Preview(Box<Request>, Reply),
     PrefillComplete { key: ReservationKey, attempt: u32 },
     OutputBlock { key: ReservationKey, total_blocks: u64 },
-    SetRows(Vec<RowInfo>),
     Report { row: Row, incarnation: Incarnation, report: RowReport },
     Inhibit { worker: WorkerId, incarnation: Incarnation, span: Duration },
     Overlap(Vec<SequenceHash>, oneshot::Sender<Vec<(Row, TierBlocks)>>),
@@ -51,8 +50,13 @@ pub(crate) struct SchedulerService {
     pub(crate) clock: ServiceClock,
     pub(crate) commands: mpsc::Receiver<Command>,
     pub(crate) releases: mpsc::Receiver<Release>,
+    pub(crate) rows: watch::Receiver<Vec<RowInfo>>,
     /// Who waits for the answer to which request.
     pub(crate) replies: HashMap<ReservationKey, Reply>,
+    /// How many quarantines of the policy were logged.
+    pub(crate) quarantines: u64,
+    /// The partition's name, for the log.
+    pub(crate) name: String,
     pub(crate) stop: CancellationToken,
 }
 
@@ -73,6 +77,8 @@ impl SchedulerService {
                 biased;
                 () = self.stop.cancelled() => break,
                 Some(release) = self.releases.recv() => self.release(&release),
+                // Rows before commands: whoever saw them in the registry's view is answered with them.
+                Ok(()) = self.rows.changed() => self.set_rows(),
                 command = self.commands.recv() => match command {
                     Some(command) => self.handle(command),
                     None => break,
@@ -89,7 +95,7 @@ impl SchedulerService {
         match command {
             Command::Submit(request, reply) => self.submit(now_ms, *request, reply),
             Command::Preview(request, reply) => {
-                let selection = self.scheduler.preview(now_ms, &request, &self.index.read());
+                let selection = self.scheduler.preview(now_ms, &request, &self.index);
                 drop(reply.send(selection));
             }
             Command::PrefillComplete { key, attempt } => {
@@ -98,19 +104,25 @@ impl SchedulerService {
             Command::OutputBlock { key, total_blocks } => {
                 self.scheduler.output_block(now_ms, key, total_blocks);
             }
-            Command::SetRows(rows) => self.scheduler.set_rows(rows),
-            Command::Report { row, incarnation, report } => self.scheduler.report(row, incarnation, report),
+            Command::Report { row, incarnation, report } => {
+                self.scheduler.report(now_ms, row, incarnation, report);
+            }
             Command::Inhibit { worker, incarnation, span } => {
                 let span_ms = u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
                 self.scheduler.inhibit(worker, incarnation, now_ms.saturating_add(span_ms));
             }
             Command::Overlap(blocks, reply) => {
-                drop(reply.send(self.scheduler.overlap_scores(&blocks, &self.index.read())));
+                drop(reply.send(self.scheduler.overlap_scores(&blocks, &self.index)));
             }
             Command::Freed(id, reply) => drop(reply.send(self.scheduler.freed(now_ms, &id))),
             Command::State(reply) => drop(reply.send(self.state())),
             Command::Close => self.close(),
         }
+    }
+
+    fn set_rows(&mut self) {
+        let rows = self.rows.borrow_and_update().clone();
+        self.scheduler.set_rows(rows);
     }
 
     fn submit(&mut self, now_ms: u64, request: Request, reply: Reply) {
@@ -119,7 +131,7 @@ impl SchedulerService {
             return;
         }
         self.replies.insert(request.key, reply);
-        let answer = self.scheduler.submit(now_ms, request, &self.index.read());
+        let answer = self.scheduler.submit(now_ms, request, &self.index);
         if let Some(answer) = answer {
             self.answer(answer);
         }
@@ -131,9 +143,29 @@ impl SchedulerService {
     }
 
     fn dispatch(&mut self) {
-        let mut answers = Vec::new();
-        self.scheduler.dispatch(self.clock.now_ms(), &self.index.read(), &mut answers);
-        answers.into_iter().for_each(|answer| self.answer(answer));
+        let now_ms = self.clock.now_ms();
+        if self.scheduler.needs_dispatch(now_ms) {
+            let mut answers = Vec::new();
+            self.scheduler.dispatch(now_ms, &self.index, &mut answers);
+            answers.into_iter().for_each(|answer| self.answer(answer));
+        }
+        self.log_quarantine();
+    }
+
+    /// Quarantines grow, so they bound the log; single failures are in the metrics.
+    fn log_quarantine(&mut self) {
+        let PolicyHealth { quarantines, last_failure, .. } = self.scheduler.policy_health();
+        if *quarantines == self.quarantines {
+            return;
+        }
+        self.quarantines = *quarantines;
+        let (kind, message) = last_failure.as_ref().map_or(("", ""), |last| (last.label, &last.message));
+        tracing::warn!(
+            partition = self.name,
+            kind,
+            message,
+            "the policy is quarantined; the fallback serves"
+        );
     }
 
     /// A caller that is gone does not take its answer; what was booked for it is released by its guard.

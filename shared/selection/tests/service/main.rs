@@ -3,4 +3,6 @@
 mod fleet;
 mod index;
 mod lifecycle;
+mod metrics;
+mod races;
 mod registry;
