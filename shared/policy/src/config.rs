@@ -58,7 +58,7 @@ pub struct KvRouterConfig {
 impl Default for KvRouterConfig {
     fn default() -> Self {
         Self {
-            policy: "additive".to_owned(),
+            policy: "adaptive".to_owned(),
             fallback_policy: "least-loaded".to_owned(),
             seed: 0,
             overlap_score_credit: 1.0,
