@@ -37,6 +37,28 @@ impl Prompt {
         Self::new((0..PROMPT as u64).map(|block| LocalHash(mix(seed << 16 | block))).collect())
     }
 
+    /// The peer's event that says that `row` holds the first `blocks`.
+    pub(crate) fn their_event(&self, row: u64, blocks: usize) -> RouterEvent {
+        self.their_stored(row, 1, 0, blocks)
+    }
+
+    /// The peer's event number `event_id` of `row`: it stores `blocks` blocks from `start` on.
+    fn their_stored(&self, row: u64, event_id: u64, start: usize, blocks: usize) -> RouterEvent {
+        let external = |hash: SequenceHash| ExternalSequenceBlockHash(hash.0);
+        let hashes = self.sequence.iter().zip(&self.their_local).skip(start).take(blocks);
+        let stored = hashes.map(|(sequence, local)| KvCacheStoredBlockData {
+            block_hash: external(*sequence),
+            tokens_hash: *local,
+            mm_extra_info: None,
+        });
+        let data = KvCacheEventData::Stored(KvCacheStoreData {
+            parent_hash: start.checked_sub(1).map(|before| external(self.sequence[before])),
+            start_position: None,
+            blocks: stored.collect(),
+        });
+        RouterEvent::new(row, KvCacheEvent { event_id, data, dp_rank: 0 })
+    }
+
     /// The same first half, and a second one that nobody holds.
     pub(crate) fn diverging(&self, seed: u64) -> Self {
         let half = self.local.iter().take(PROMPT / 2).copied();
@@ -95,21 +117,7 @@ impl Scenario {
     }
 
     pub(crate) fn their_events(self, prompts: &[Prompt]) -> impl Iterator<Item = RouterEvent> {
-        let external = |hash: SequenceHash| ExternalSequenceBlockHash(hash.0);
-        self.arrivals().zip(1..).map(move |((row, prompt, start), event_id)| {
-            let Prompt { sequence, their_local, .. } = &prompts[prompt];
-            let hashes = sequence[start..].iter().zip(&their_local[start..]);
-            let blocks = hashes.take(EVENT).map(|(sequence, local)| KvCacheStoredBlockData {
-                block_hash: external(*sequence),
-                tokens_hash: *local,
-                mm_extra_info: None,
-            });
-            let data = KvCacheEventData::Stored(KvCacheStoreData {
-                parent_hash: start.checked_sub(1).map(|before| external(sequence[before])),
-                start_position: None,
-                blocks: blocks.collect(),
-            });
-            RouterEvent::new(row, KvCacheEvent { event_id, data, dp_rank: 0 })
-        })
+        let arrivals = self.arrivals().zip(1..);
+        arrivals.map(|((row, prompt, start), id)| prompts[prompt].their_stored(row, id, start, EVENT))
     }
 }

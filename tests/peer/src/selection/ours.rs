@@ -1,6 +1,6 @@
 //! Our scheduler with a fleet whose rows hold a prefix of the prompt and have other prompts booked.
 
-use super::{BLOCK_SIZE, Policy, RowLoad};
+use super::{BLOCK_SIZE, Policy, RowLoad, private_hash};
 use crate::scenario::Prompt;
 use anyhow::Context;
 use std::{sync::Arc, time::Instant};
@@ -9,7 +9,7 @@ use switchtower_ids::{
 };
 use switchtower_kv::{
     event::KvEvent,
-    index::{IndexLimits, PrefixIndex, RowSlot},
+    index::{IndexLimits, Overlap, PrefixIndex, RowSlot},
 };
 use switchtower_policies::Catalogue;
 use switchtower_policy::{
@@ -18,14 +18,24 @@ use switchtower_policy::{
     WorkerSelectionPolicyFactory,
 };
 use switchtower_scheduling::{
-    Constraints, Pin, Request, RowInfo, Scheduler,
+    Constraints, OverlapIndex, Pin, Request, RowInfo, Scheduler,
     policy_host::{Clock, PolicyParts},
 };
 
 pub(super) struct OurScheduler {
     scheduler: Scheduler,
     index: PrefixIndex,
+    ready: Ready,
     request: Request,
+}
+
+/// The index's answer, given at once.
+struct Ready(Overlap);
+
+impl OverlapIndex for Ready {
+    fn overlap(&self, _blocks: &[SequenceHash], overlap: &mut Overlap) {
+        overlap.clone_from(&self.0);
+    }
 }
 
 impl OurScheduler {
@@ -52,7 +62,10 @@ impl OurScheduler {
             let blocks = wanted.sequence[..row.overlap].to_vec();
             index.apply(slot(row), &KvEvent::Stored { tier: Tier::Device, parent: None, blocks })?;
         }
-        let mut ours = Self { scheduler, index, request: request(0, wanted.sequence.into(), None) };
+        let mut overlap = Overlap::new();
+        index.overlap(&wanted.sequence, &mut overlap);
+        let request = request(0, wanted.sequence.into(), None);
+        let mut ours = Self { scheduler, index, ready: Ready(overlap), request };
         ours.book(loads)?;
         Ok(ours)
     }
@@ -63,8 +76,7 @@ impl OurScheduler {
         for row in loads {
             for _ in 0..row.requests {
                 counter += 1;
-                let blocks = (0..row.request_blocks)
-                    .map(|block| SequenceHash(crate::scenario::mix(counter << 20 | block)));
+                let blocks = (0..row.request_blocks).map(|block| SequenceHash(private_hash(counter, block)));
                 let request = request(counter, blocks.collect(), Some(row.worker));
                 let answer = self.scheduler.submit(0, request, &self.index);
                 answer.context("a request waits")?.result?;
@@ -73,7 +85,14 @@ impl OurScheduler {
         Ok(())
     }
 
+    /// With the overlap ready.
     pub(super) fn select(&mut self) -> anyhow::Result<u64> {
+        let selection = self.scheduler.preview(0, &self.request, &self.ready)?;
+        Ok(selection.row.worker.0)
+    }
+
+    /// With the overlap asked of the index.
+    pub(super) fn select_whole(&mut self) -> anyhow::Result<u64> {
         let selection = self.scheduler.preview(0, &self.request, &self.index)?;
         Ok(selection.row.worker.0)
     }

@@ -1,15 +1,21 @@
 //! The peer's selector: its reference policy, or its host for custom ones, on a request whose signals are ready.
 
-use super::{BLOCK_SIZE, BLOCKS, Policy, RowLoad};
+use super::{BLOCK_SIZE, BLOCKS, Policy, RowLoad, private_hash};
+use crate::{index::TheirIndex, scenario::Prompt};
 use anyhow::Context;
 use dynamo_kv_router::{
-    DefaultWorkerSelector, KvRouterConfig, SchedulingRequest, WorkerCandidates, WorkerInputView,
-    WorkerInputs, WorkerLoadProjection, WorkerPicker, WorkerScorer, WorkerSelectionContext,
-    WorkerSelectionInput, WorkerSelectionPolicy, WorkerSelectionPolicyError, WorkerSelector,
-    protocols::{RoutingConstraints, WorkerConfigLike, WorkerWithDpRank},
+    ActiveSequencesMultiWorker, DefaultWorkerSelector, KvRouterConfig, NoopSequencePublisher,
+    SchedulingRequest, SequenceRequest, SyncIndexer, WorkerCandidates, WorkerInputView, WorkerInputs,
+    WorkerLoadProjection, WorkerPicker, WorkerScorer, WorkerSelectionContext, WorkerSelectionInput,
+    WorkerSelectionPolicy, WorkerSelectionPolicyError, WorkerSelector,
+    protocols::{PrefillLoadHint, RoutingConstraints, WorkerConfigLike, WorkerWithDpRank},
     scheduling::{OverlapSignals, ScheduleMode},
 };
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    hint::black_box,
+};
+use tokio::time::Instant;
 
 /// A worker of one rank without taints.
 #[derive(Default)]
@@ -48,10 +54,16 @@ pub(super) struct TheirSelector {
     selector: Selector,
     workers: HashMap<u64, Worker>,
     request: SchedulingRequest,
+    wanted: Prompt,
+    index: TheirIndex,
+    booked: Booked,
 }
 
+/// Who has what booked.
+type Booked = ActiveSequencesMultiWorker<NoopSequencePublisher>;
+
 impl TheirSelector {
-    pub(super) fn new(policy: Policy, loads: &[RowLoad]) -> Self {
+    pub(super) fn new(policy: Policy, loads: &[RowLoad]) -> anyhow::Result<Self> {
         let config = KvRouterConfig { router_temperature: 0.0, ..KvRouterConfig::default() };
         // Their label of a pool whose cost counts prefill and decode.
         let label = "prefill";
@@ -68,7 +80,27 @@ impl TheirSelector {
             }
         };
         let workers = loads.iter().map(|row| (row.worker, Worker::default())).collect();
-        Self { selector, workers, request: request(loads) }
+        let (wanted, request, booked) = (Prompt::of_seed(1), request(loads), book(loads)?);
+        let sequence: Vec<u64> = wanted.sequence.iter().map(|hash| hash.0).collect();
+        let projected = booked.project_worker_loads(Some(&sequence), Instant::now());
+        anyhow::ensure!(
+            projected == request.worker_loads,
+            "the peer's projection is not the load that was booked"
+        );
+        let index = TheirIndex::start(flume::unbounded());
+        for row in loads.iter().filter(|row| row.overlap > 0) {
+            index.send(wanted.their_event(row.worker, row.overlap))?;
+        }
+        index.flush()?;
+        let request = SchedulingRequest { token_seq: Some(sequence), ..request };
+        Ok(Self { selector, workers, request, wanted, index, booked })
+    }
+
+    /// The tree's answer, the loads, and the choice; the request's own maps stand in for those made of the first two.
+    pub(super) fn select_whole(&self) -> anyhow::Result<u64> {
+        black_box(self.index.tree.find_matches(&self.wanted.their_local, false));
+        black_box(self.booked.project_worker_loads(self.request.token_seq.as_deref(), Instant::now()));
+        self.select()
     }
 
     pub(super) fn select(&self) -> anyhow::Result<u64> {
@@ -80,6 +112,35 @@ impl TheirSelector {
         };
         Ok(selected.context("the peer chooses nobody")?.worker.worker_id)
     }
+}
+
+/// The private prompts of every row.
+fn book(loads: &[RowLoad]) -> anyhow::Result<Booked> {
+    let ranks = loads.iter().map(|row| (row.worker, (0, 1))).collect();
+    let booked = Booked::new(NoopSequencePublisher, BLOCK_SIZE as usize, ranks, false, 0, "prefill");
+    let mut number = 0;
+    for row in loads {
+        for _ in 0..row.requests {
+            number += 1;
+            let hint = PrefillLoadHint {
+                initial_effective_prefill_tokens: row.request_blocks as usize * BLOCK_SIZE as usize,
+                expected_prefill_duration: None,
+            };
+            let request = SequenceRequest {
+                request_id: number.to_string(),
+                token_sequence: Some(
+                    (0..row.request_blocks).map(|block| private_hash(number, block)).collect(),
+                ),
+                track_prefill_tokens: true,
+                expected_output_tokens: None,
+                prefill_load_hint: Some(hint),
+                worker: WorkerWithDpRank::from_worker_id(row.worker),
+                lora_name: None,
+            };
+            booked.add_request(request, Instant::now()).context("the peer books nothing")?;
+        }
+    }
+    Ok(booked)
 }
 
 /// The request with its signals, in the maps that their scheduler fills before it selects.
