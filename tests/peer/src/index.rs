@@ -6,13 +6,13 @@
 
 use crate::{
     scenario::{Prompt, Scenario},
-    table::{Better, Table, interleaved, nanoseconds_each},
+    table::{Better, CpuTime, Table, interleaved, nanoseconds_each},
 };
 use anyhow::Context;
 use dynamo_kv_router::{
     ConcurrentRadixTreeCompressed, RadixTree, SyncIndexer, indexer::WorkerTask, protocols::RouterEvent,
 };
-use std::{hint::black_box, sync::Arc, thread::JoinHandle, time::Instant};
+use std::{hint::black_box, sync::Arc, thread::JoinHandle};
 use switchtower_kv::index::{IndexLimits, Overlap, PrefixIndex, RowSlot};
 
 const ROUNDS: usize = 9;
@@ -84,11 +84,11 @@ pub(crate) fn compare(table: &Table) -> anyhow::Result<()> {
 }
 
 fn apply(table: &Table, name: &str, scenario: Scenario, prompts: &[Prompt]) -> anyhow::Result<()> {
-    let million_per_second = |start: Instant| scenario.pairs() as f64 / start.elapsed().as_secs_f64() / 1e6;
+    let million_per_second = |start: CpuTime| scenario.pairs() as f64 / start.elapsed().as_secs_f64() / 1e6;
     let mut failure = None;
     let ours = || {
         let events = filled(scenario.our_events(prompts));
-        let start = Instant::now();
+        let start = CpuTime::now();
         let mut index = PrefixIndex::new(IndexLimits::default());
         while let Ok((slot, event)) = events.1.try_recv() {
             index.apply(slot, &event).unwrap_or_else(|refused| panic!("our index refused: {refused}"));
@@ -99,7 +99,7 @@ fn apply(table: &Table, name: &str, scenario: Scenario, prompts: &[Prompt]) -> a
     };
     let theirs = || {
         let events = filled(scenario.their_events(prompts).map(WorkerTask::Event));
-        let start = Instant::now();
+        let start = CpuTime::now();
         let index = TheirIndex::start(events);
         let flushed = index.flush();
         let speed = million_per_second(start);
@@ -111,7 +111,7 @@ fn apply(table: &Table, name: &str, scenario: Scenario, prompts: &[Prompt]) -> a
     table.line(&format!("index: apply Stored, {name}"), "M blocks/s", Better::Higher, speeds);
     let plain = || {
         let events: Vec<RouterEvent> = scenario.their_events(prompts).collect();
-        let start = Instant::now();
+        let start = CpuTime::now();
         let mut tree = RadixTree::new();
         for event in events {
             tree.apply_event(event).unwrap_or_else(|error| panic!("the peer's plain tree refused: {error}"));

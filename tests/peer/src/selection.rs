@@ -1,4 +1,5 @@
-//! One selection on one thread: the default cost, and a custom policy that reads LOAD row by row.
+//! One selection on one thread: the default cost, and a custom policy that reads LOAD: ours through the trait's method for one
+//! row, theirs through the one method that its trait has, for all rows.
 //!
 //! The first lines compare the choice alone: theirs is the selector on overlap and load maps that are filled before the
 //! clock starts, as its own benchmark does; ours is the scheduler's preview on an overlap that is ready, and copied in. Ours
@@ -65,7 +66,7 @@ pub(crate) fn compare(table: &Table) -> anyhow::Result<()> {
     for rows in [64, 256, 1_024] {
         selection(table, "default cost", Policy::Default, rows)?;
     }
-    selection(table, "custom LOAD policy, per row", Policy::Load, 1_024)
+    selection(table, "custom LOAD policy", Policy::Load, 1_024)
 }
 
 fn selection(table: &Table, name: &str, policy: Policy, rows: u64) -> anyhow::Result<()> {

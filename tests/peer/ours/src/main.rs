@@ -1,5 +1,6 @@
-//! Our half of the lifecycle comparison: for every line on standard input that holds a number, runs that many
-//! reservations and prints requests per second and the median and 99th percentile in microseconds.
+//! Our half of the lifecycle comparison: for every line on standard input, `id` or `guard` with two numbers, runs
+//! that many reservations untimed and that many timed, and prints requests per second and the median and 99th
+//! percentile in microseconds.
 //!
 //! Only `switchtower-peer` starts it; it compares nothing itself. It ends when its input does.
 
@@ -31,10 +32,16 @@ fn main() -> anyhow::Result<()> {
         let line = line?;
         let mut words = line.split_whitespace();
         let way = words.next().context("no way")?;
-        let count: u64 = words.next().context("no number")?.parse()?;
-        let requests: Vec<_> = (first..first + count).map(request).collect();
-        first += count;
-        let figures = runtime.block_on(run(way, &handle, requests))?;
+        let warm: u64 = words.next().context("no number of requests before the clock starts")?.parse()?;
+        let count: u64 = words.next().context("no number of requests")?.parse()?;
+        let next = first + warm + count;
+        let (before, timed) = ((first..first + warm).map(request), (first + warm..next).map(request));
+        let [before, timed]: [Vec<_>; 2] = [before.collect(), timed.collect()];
+        first = next;
+        let figures = runtime.block_on(async {
+            run(way, &handle, before).await?;
+            run(way, &handle, timed).await
+        })?;
         println!("{} {} {}", figures[0], figures[1], figures[2]);
         std::io::stdout().flush()?;
     }
