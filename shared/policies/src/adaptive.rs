@@ -128,30 +128,31 @@ impl AdaptiveScorer {
         }
     }
 
+    /// Notes every row's offer; returns what they are weighed with. One pass, because there may be many rows.
     fn collect(
         &mut self,
         context: &WorkerSelectionContext<'_>,
         candidates: &[WorkerCandidate],
-    ) -> Result<(), WorkerSelectionPolicyError> {
+    ) -> Result<Weights, WorkerSelectionPolicyError> {
         self.offers.clear();
         let mut reader = self.ledger.reader();
+        let multiplier = candidates.first().and_then(WorkerCandidate::preferred_taint_multiplier);
+        let (mut sum_active, mut sum_given, mut are_alike) = (0.0, 0.0, true);
         for candidate in candidates {
             let row = candidate.worker();
             let (active, uncached) = work(context, candidate)?;
-            self.offers.push(Offer { row, active, uncached, given: reader.given(row) });
+            let given = reader.given(row);
+            sum_active += active;
+            sum_given += given;
+            are_alike &= candidate.preferred_taint_multiplier() == multiplier;
+            self.offers.push(Offer { row, active, uncached, given });
         }
-        Ok(())
-    }
-
-    fn weights(&self, context: &WorkerSelectionContext<'_>, are_alike: bool) -> Weights {
-        let rows = self.offers.len().max(1) as f64;
-        let (active, given) =
-            self.offers.iter().fold((0.0, 0.0), |sums, offer| (sums.0 + offer.active, sums.1 + offer.given));
-        Weights {
-            uncached: self.uncached_weight(context, active / rows),
+        let rows = candidates.len().max(1) as f64;
+        Ok(Weights {
+            uncached: self.uncached_weight(context, sum_active / rows),
             balance: if are_alike { self.parameters.balance_weight } else { 0.0 },
-            given: given / rows,
-        }
+            given: sum_given / rows,
+        })
     }
 
     fn uncached_weight(&self, context: &WorkerSelectionContext<'_>, mean_active: f64) -> f64 {
@@ -162,6 +163,7 @@ impl AdaptiveScorer {
 }
 
 /// Booked prefill tokens of the row, and the tokens of this prompt that it would have to compute.
+#[inline(always)]
 fn work(
     context: &WorkerSelectionContext<'_>,
     candidate: &WorkerCandidate,
@@ -193,10 +195,7 @@ impl WorkerScorer for AdaptiveScorer {
         costs: &mut [f64],
     ) -> Result<(), WorkerSelectionPolicyError> {
         self.settle();
-        self.collect(context, candidates)?;
-        let multipliers = |candidate: &WorkerCandidate| candidate.preferred_taint_multiplier();
-        let are_alike = candidates.windows(2).all(|pair| multipliers(&pair[0]) == multipliers(&pair[1]));
-        let weights = self.weights(context, are_alike);
+        let weights = self.collect(context, candidates)?;
         for ((candidate, offer), cost) in candidates.iter().zip(&self.offers).zip(costs) {
             let imbalance = weights.balance * (offer.given - weights.given);
             let tokens = offer.active + weights.uncached * offer.uncached + imbalance;

@@ -71,13 +71,16 @@ impl WorkerScorer for AdditiveScorer {
     ) -> Result<(), WorkerSelectionPolicyError> {
         let decay = Decay::over(self.overlap_score_credit_decay, context, candidates);
         for (candidate, cost) in candidates.iter().zip(costs) {
-            *cost = self.cost(candidate, decay.of(candidate))?;
+            let decay = decay.as_ref().map_or(1.0, |decay| decay.of(candidate));
+            *cost = self.cost(candidate, decay)?;
         }
         Ok(())
     }
 }
 
 impl AdditiveScorer {
+    // Called for every row, and its result is as large as an error.
+    #[inline(always)]
     fn cost(&self, candidate: &WorkerCandidate, decay: f64) -> Result<f64, WorkerSelectionPolicyError> {
         let load = signals::load(candidate)?;
         let credit = self.credit(signals::cache(candidate)?, decay);
@@ -104,10 +107,14 @@ struct Decay {
 }
 
 impl Decay {
-    fn over(rate: f64, context: &WorkerSelectionContext<'_>, candidates: &[WorkerCandidate]) -> Self {
+    /// None where nothing decays, which needs no look at the rows.
+    fn over(rate: f64, context: &WorkerSelectionContext<'_>, candidates: &[WorkerCandidate]) -> Option<Self> {
+        if rate == 0.0 {
+            return None;
+        }
         let backlogs = candidates.iter().filter_map(|row| Some(row.load()?.active_prefill_tokens()));
         let prompt_tokens = f64::from(context.block_size()) * context.request_blocks().max(1) as f64;
-        Self { rate: rate / prompt_tokens, least_prefill_tokens: backlogs.min().unwrap_or(0) }
+        Some(Self { rate: rate / prompt_tokens, least_prefill_tokens: backlogs.min().unwrap_or(0) })
     }
 
     fn of(&self, candidate: &WorkerCandidate) -> f64 {

@@ -67,12 +67,21 @@ pub(super) struct Reader<'a> {
 
 impl Reader<'_> {
     /// Tokens that `row` was given, as far as they are remembered.
+    #[inline]
     pub(super) fn given(&mut self, row: WorkerIdentity) -> f64 {
+        match self.ledger.accounts.get(self.next) {
+            Some(account) if account.row == row => {
+                self.next += 1;
+                account.given / self.ledger.unit
+            }
+            _ => self.search(row),
+        }
+    }
+
+    #[cold]
+    fn search(&mut self, row: WorkerIdentity) -> f64 {
         let Ledger { accounts, unit, .. } = self.ledger;
-        let at = match accounts.get(self.next) {
-            Some(account) if account.row == row => Ok(self.next),
-            _ => self.ledger.find(row),
-        };
+        let at = self.ledger.find(row);
         self.next = at.map_or_else(|place| place, |found| found + 1);
         at.ok().and_then(|at| accounts.get(at)).map_or(0.0, |account| account.given / unit)
     }

@@ -6,8 +6,8 @@
 //! the whole fleet.
 
 use crate::{
-    OverlapIndex, Request, RowInfo, WorkerTable,
-    book::{Book, KeptBlock},
+    OverlapIndex, Request, WorkerTable,
+    book::{Book, KeptBlock, RowLoad},
 };
 use switchtower_ids::SequenceHash;
 use switchtower_kv::index::{Overlap, RowSlot, TierBlocks};
@@ -76,59 +76,39 @@ impl Candidates {
     ) {
         self.query(fleet.index, &asked.request.blocks);
         fleet.book.shared_blocks(asked.kept, &mut self.booked);
-        self.awaited.clear();
-        self.rows.clear();
-        for &position in eligible {
-            let info = &fleet.table.rows()[position];
+        let Self { rows, weights, overlap, booked, awaited, .. } = self;
+        let (infos, booked, sizes) = (fleet.table.rows(), booked.as_slice(), Sizes::of(asked));
+        let (with_cache, no_cache) = (inputs.contains(WorkerInputs::CACHE), WorkerCacheInput::default());
+        let (with_load, no_load) = (inputs.contains(WorkerInputs::LOAD), WorkerLoadInput::default());
+        rows.clear();
+        awaited.clear();
+        rows.extend(eligible.iter().map(|&position| {
+            let info = &infos[position];
             let column = fleet.columns[position];
-            let awaited = self.awaited_blocks(info.slot, column);
-            let mut row = host::candidate(info.row.worker.0, info.row.rank.0);
-            if inputs.contains(WorkerInputs::CACHE) {
-                row = row.with_cache(self.cache(info.slot, awaited));
+            let (booked, tiers) = (booked[column], overlap.blocks(info.slot));
+            let on_their_way = awaited_blocks(booked, tiers);
+            if on_their_way > 0 {
+                awaited.push((info.slot, on_their_way));
             }
-            if inputs.contains(WorkerInputs::LOAD) {
-                row = row.with_load(self.load(fleet, asked, column));
-            }
-            if inputs.contains(WorkerInputs::ROUTING) {
-                row = row.with_preferred_taint_multiplier(self.multiplier(asked, info));
-            }
-            self.rows.push(row);
+            // One expression, so that the row is written once, where it stays.
+            host::candidate(info.row.worker.0, info.row.rank.0)
+                .with_cache(if with_cache { cache(*weights, tiers, on_their_way) } else { no_cache })
+                .with_load(if with_load { sizes.load(fleet.book.load_at(column), booked) } else { no_load })
+        }));
+        if inputs.contains(WorkerInputs::ROUTING) && !asked.request.constraints.preferred_taints.is_empty() {
+            self.add_multipliers(fleet, asked, eligible);
         }
     }
 
-    /// How many more blocks of the prompt are booked in `column` than the index knows of `slot`; notes it if there are any.
-    fn awaited_blocks(&mut self, slot: RowSlot, column: usize) -> u32 {
-        // Nothing is booked there for nearly every row.
-        if self.booked[column] == 0 {
-            return 0;
+    fn add_multipliers(&mut self, fleet: Fleet<'_>, asked: &Asked<'_>, eligible: &[usize]) {
+        for (row, position) in self.rows.iter_mut().zip(eligible) {
+            let info = &fleet.table.rows()[*position];
+            // A worker's taints are few; what a caller prefers may be many, and is sorted.
+            let preferred = &asked.request.constraints.preferred_taints;
+            let matches = info.taints.iter().filter(|own| preferred.binary_search(own).is_ok()).count();
+            let matches = i32::try_from(matches).unwrap_or(i32::MAX);
+            *row = row.with_preferred_taint_multiplier(self.preferred_taint_multiplier.powi(matches));
         }
-        let booked = u32::try_from(self.booked[column]).unwrap_or(u32::MAX);
-        let awaited = booked.saturating_sub(self.tiers(slot).total());
-        if awaited > 0 {
-            self.awaited.push((slot, awaited));
-        }
-        awaited
-    }
-
-    fn multiplier(&self, asked: &Asked<'_>, info: &RowInfo) -> f64 {
-        // A worker's taints are few; what a caller prefers may be many.
-        let preferred = &asked.request.constraints.preferred_taints;
-        let matches = info.taints.iter().filter(|own| preferred.binary_search(own).is_ok()).count();
-        self.preferred_taint_multiplier.powi(i32::try_from(matches).unwrap_or(i32::MAX))
-    }
-
-    fn load(&self, fleet: Fleet<'_>, asked: &Asked<'_>, column: usize) -> WorkerLoadInput {
-        let load = fleet.book.load_at(column);
-        let prefill_tokens = load.active_prefill_tokens.saturating_add(asked.request.prompt_tokens);
-        let raw_prefill_blocks = prefill_tokens as f64 / f64::from(asked.context.block_size());
-        let added = (asked.request.blocks.len() as u64).saturating_sub(self.booked[column]);
-        let decode_cost_blocks = (load.active_blocks() + added) as f64;
-        host::load(raw_prefill_blocks, load.active_prefill_tokens, decode_cost_blocks, load.active_requests)
-    }
-
-    fn cache(&self, slot: RowSlot, awaited: u32) -> WorkerCacheInput {
-        let TierBlocks { device, host, disk } = self.tiers(slot);
-        self.weights.input(f64::from(device) + f64::from(awaited), f64::from(host), f64::from(disk))
     }
 
     /// Looks up the prompt's cached blocks on all rows.
@@ -145,10 +125,54 @@ impl Candidates {
     /// on their way included, × block size, rounded, and at most the prompt less one token, because an engine computes at
     /// least that one.
     pub(super) fn overlap_of(&self, slot: RowSlot, prompt_tokens: u64, block_size: u32) -> (TierBlocks, u64) {
+        let tiers = self.tiers(slot);
         let awaited = self.awaited.iter().find(|row| row.0 == slot).map_or(0, |row| row.1);
-        let effective = self.cache(slot, awaited).effective() * f64::from(block_size);
+        let effective = cache(self.weights, tiers, awaited).effective() * f64::from(block_size);
         let cached_tokens = (effective.round() as u64).min(prompt_tokens.saturating_sub(1));
-        (self.tiers(slot), cached_tokens)
+        (tiers, cached_tokens)
+    }
+}
+
+/// How many more blocks of the prompt are booked on a row than the index knows of.
+#[inline]
+fn awaited_blocks(booked: u64, known: TierBlocks) -> u32 {
+    // Nothing is booked for nearly every row.
+    if booked == 0 {
+        return 0;
+    }
+    u32::try_from(booked).unwrap_or(u32::MAX).saturating_sub(known.total())
+}
+
+#[inline]
+fn cache(weights: CacheWeights, tiers: TierBlocks, awaited: u32) -> WorkerCacheInput {
+    let device = f64::from(tiers.device) + f64::from(awaited);
+    weights.input(device, f64::from(tiers.host), f64::from(tiers.disk))
+}
+
+/// What of a request goes into the load of every row.
+struct Sizes {
+    prompt_tokens: u64,
+    prompt_blocks: u64,
+    block_tokens: f64,
+}
+
+impl Sizes {
+    fn of(asked: &Asked<'_>) -> Self {
+        Self {
+            prompt_tokens: asked.request.prompt_tokens,
+            prompt_blocks: asked.request.blocks.len() as u64,
+            block_tokens: f64::from(asked.context.block_size()),
+        }
+    }
+
+    /// The input of a row whose booked load is `load`, and on which `booked` blocks of the prompt are active already.
+    #[inline]
+    fn load(&self, load: &RowLoad, booked: u64) -> WorkerLoadInput {
+        let prefill_tokens = load.active_prefill_tokens.saturating_add(self.prompt_tokens);
+        let raw_prefill_blocks = prefill_tokens as f64 / self.block_tokens;
+        let added = self.prompt_blocks.saturating_sub(booked);
+        let decode_cost_blocks = (load.active_blocks() + added) as f64;
+        host::load(raw_prefill_blocks, load.active_prefill_tokens, decode_cost_blocks, load.active_requests)
     }
 }
 
