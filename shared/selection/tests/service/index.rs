@@ -1,10 +1,21 @@
 //! The index follows the workers' logs, whatever gets lost on the way.
 
 use crate::fleet::{Fleet, Log, record, request};
+use switchtower_cluster::Lease;
 use switchtower_policy::KvRouterConfig;
 
 async fn fleet() -> Fleet {
     Fleet::start(KvRouterConfig { policy: "additive".into(), ..KvRouterConfig::default() }).await
+}
+
+/// Worker 1 with a log that keeps `ring_events` events, of which the first, five blocks of prompt 1, is in the index.
+async fn following(ring_events: usize) -> (Fleet, Log, Lease) {
+    let fleet = fleet().await;
+    let log = Log::serve(&fleet.runtime, 10, ring_events).await;
+    let lease = fleet.join(record(1, 10)).await;
+    log.publish(log.store(1, 5)).await;
+    fleet.until_cached(1, 5).await;
+    (fleet, log, lease)
 }
 
 #[tokio::test]
@@ -31,11 +42,7 @@ async fn what_a_worker_stored_before_the_router_knew_it_is_asked_for() {
 
 #[tokio::test]
 async fn b26_a_gap_is_repaired_by_range() {
-    let fleet = fleet().await;
-    let log = Log::serve(&fleet.runtime, 10, 100).await;
-    let _lease = fleet.join(record(1, 10)).await;
-    log.publish(log.store(1, 5)).await;
-    fleet.until_cached(1, 5).await;
+    let (fleet, log, _lease) = following(100).await;
     let _lost = log.store(2, 5);
     log.publish(log.store(3, 5)).await;
     fleet.until_cached(2, 5).await;
@@ -44,11 +51,7 @@ async fn b26_a_gap_is_repaired_by_range() {
 
 #[tokio::test]
 async fn b26_a_gap_that_is_too_old_is_repaired_by_snapshot() {
-    let fleet = fleet().await;
-    let log = Log::serve(&fleet.runtime, 10, 2).await;
-    let _lease = fleet.join(record(1, 10)).await;
-    log.publish(log.store(1, 5)).await;
-    fleet.until_cached(1, 5).await;
+    let (fleet, log, _lease) = following(2).await;
     for seed in 2..9 {
         let _lost = log.store(seed, 5);
     }
@@ -60,11 +63,7 @@ async fn b26_a_gap_that_is_too_old_is_repaired_by_snapshot() {
 
 #[tokio::test]
 async fn the_loss_of_the_newest_events_shows_in_load_reports() {
-    let fleet = fleet().await;
-    let log = Log::serve(&fleet.runtime, 10, 100).await;
-    let _lease = fleet.join(record(1, 10)).await;
-    log.publish(log.store(1, 5)).await;
-    fleet.until_cached(1, 5).await;
+    let (fleet, log, _lease) = following(100).await;
     let _lost = log.store(2, 5);
     log.report_load(0).await;
     fleet.until_cached(2, 5).await;
