@@ -28,7 +28,7 @@ pub struct KvRouterConfig {
     pub host_cache_hit_weight: f64,
     /// What a block on disk counts, 0 to 1.
     pub disk_cache_hit_weight: f64,
-    /// What a block in a shared cache counts, 0 to 1.
+    /// What a block in a shared cache counts, 0 to 1. The host reads no shared cache yet: it matters to tests alone.
     pub shared_cache_multiplier: f64,
     /// Softmax temperature of the pick over costs scaled to 0..1; 0 picks the cheapest.
     pub router_temperature: f64,
