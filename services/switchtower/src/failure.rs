@@ -63,7 +63,7 @@ fn usage_line(error: &clap::Error) -> String {
     let message = text.split("\nUsage:").next().unwrap_or(&text).trim();
     let message = message.strip_prefix("error: ").unwrap_or(message);
     let lines: Vec<&str> = message.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    let joined = lines.join(" ");
+    let joined = lines.join(" ").replace(" tip: ", "; ");
     let hint = "see `switchtower --help`";
     joined
         .split("For more information")
