@@ -1,0 +1,1 @@
+//! EventBus on NATS.
