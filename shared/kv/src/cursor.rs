@@ -27,8 +27,8 @@ pub enum Offer {
     Applied,
     /// It was applied before, or waits already.
     Duplicate,
-    /// It is ahead of a hole whose repair has been asked for. It waits, or was dropped because too many wait
-    /// (the repair then brings it again).
+    /// It is ahead of a hole whose repair has been asked for, or of a snapshot. It waits, or was dropped because too many
+    /// wait (the repair then brings it again).
     Waiting,
     /// A hole that was not known before: ask for its repair, once. The event itself is ready or waits.
     Gap(Gap),
@@ -64,6 +64,8 @@ pub struct Cursor {
     /// Holes that end at or before this number have been reported.
     reported_to: u64,
     waiting: BTreeMap<u64, SequencedEvent>,
+    /// Nothing is handed out before a snapshot, or until [`Cursor::resume`].
+    held: bool,
 }
 
 impl Cursor {
@@ -123,6 +125,19 @@ impl Cursor {
         (end > self.applied).then(|| Gap { from: self.applied + 1, to: end })
     }
 
+    /// The row's state is not to be trusted: from now on events wait, until a snapshot replaces the state or
+    /// [`Cursor::resume`] gives up on one. Otherwise a snapshot that takes long would always be older than what was
+    /// applied while it was on its way.
+    pub fn hold(&mut self) {
+        self.held = true;
+    }
+
+    /// Goes on without a snapshot: what waited and is next is ready.
+    pub fn resume(&mut self, ready: &mut Vec<SequencedEvent>) {
+        self.held = false;
+        self.release(ready);
+    }
+
     /// Takes one event, live or from a repair.
     pub fn offer(
         &mut self,
@@ -140,7 +155,7 @@ impl Cursor {
             return Offer::Duplicate;
         }
         self.highest_seen = self.highest_seen.max(seq);
-        if seq - self.applied == 1 {
+        if seq - self.applied == 1 && !self.held {
             self.applied = seq;
             ready.push(event);
             self.release(ready);
@@ -167,6 +182,7 @@ impl Cursor {
             Life::Current if seq < self.applied => return SnapshotOffer::Old,
             Life::Current => {}
         }
+        self.held = false;
         self.applied = seq;
         self.highest_seen = self.highest_seen.max(seq);
         while self.waiting.first_key_value().is_some_and(|(first, _)| *first <= seq) {
@@ -256,6 +272,24 @@ mod tests {
         let table =
             [(1, Applied), (1, Duplicate), (2, Applied), (1, Duplicate), (3, Applied), (0, Duplicate)];
         assert_eq!(offers(&mut following(), &table), [1, 2, 3]);
+    }
+
+    #[test]
+    fn while_held_events_wait_until_a_snapshot_or_without_it() {
+        use Offer::{Applied, Duplicate, Waiting};
+        let mut cursor = following();
+        assert_eq!(offers(&mut cursor, &[(1, Applied)]), [1]);
+        cursor.hold();
+        assert_eq!(offers(&mut cursor, &[(2, Waiting), (3, Waiting), (2, Duplicate)]), [0_u64; 0]);
+        assert_eq!((cursor.applied(), cursor.gap()), (1, None));
+        let mut given_up = cursor.clone();
+        let mut ready = Vec::new();
+        given_up.resume(&mut ready);
+        assert_eq!((ready.len(), given_up.applied()), (2, 3));
+        ready.clear();
+        let replaced = cursor.offer_snapshot(LIFE, 2, &mut ready);
+        assert_eq!((replaced, ready), (SnapshotOffer::Replace { gap: None }, vec![event(3)]));
+        assert_eq!(offers(&mut cursor, &[(4, Applied)]), [4]);
     }
 
     #[test]

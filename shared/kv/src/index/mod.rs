@@ -17,6 +17,7 @@
 //! row's last one: they are rare, and a list of blocks per row would cost more than it saves.
 
 mod arena;
+mod digest;
 mod dump;
 mod holdings;
 mod query;
@@ -26,6 +27,7 @@ mod row_sets;
 mod store;
 mod table;
 
+pub use digest::TierDigest;
 pub use dump::RowDump;
 pub use query::{Overlap, TierBlocks};
 pub use refused::{RefusalCounts, RefusalReason, Refused};

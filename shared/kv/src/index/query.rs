@@ -83,6 +83,21 @@ impl Overlap {
         TierBlocks { device: at(&self.device), host: at(&self.host), disk: at(&self.disk) }
     }
 
+    /// Counts one row's cached prefix as `total` blocks long, if it is shorter; what is added counts as on the device.
+    pub fn raise(&mut self, slot: RowSlot, total: u32) {
+        let at = slot.0 as usize;
+        for column in [&mut self.device, &mut self.host, &mut self.disk] {
+            if column.len() <= at {
+                column.resize(at + 1, 0);
+            }
+        }
+        let known = self.blocks(slot).total();
+        if known == 0 && total > 0 {
+            self.touched.push(slot);
+        }
+        self.device[at] += total.saturating_sub(known);
+    }
+
     /// Back to zero everywhere, with a column entry for each of `slots`.
     fn reset(&mut self, slots: usize) {
         for slot in self.touched.drain(..) {

@@ -143,10 +143,16 @@ impl Publisher {
     /// Every event from number `from` on (0 and 1 mean from the start), or a snapshot if some are forgotten.
     #[must_use]
     pub fn range(&self, from: u64) -> RangeAnswer {
-        match self.ring.range(from) {
+        match self.ring.range(from, usize::MAX) {
             Some(events) => RangeAnswer::Events { events },
             None => RangeAnswer::TooOld { snapshot: self.snapshot() },
         }
+    }
+
+    /// At most `most` events from number `from` on, or `None` if some of them are forgotten.
+    #[must_use]
+    pub fn events_from(&self, from: u64, most: usize) -> Option<Vec<SequencedEvent>> {
+        self.ring.range(from, most)
     }
 
     /// Everything announced now, as of [`Publisher::last_seq`].

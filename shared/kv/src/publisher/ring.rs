@@ -33,12 +33,12 @@ impl EventRing {
         event
     }
 
-    /// Every event from `from` on, or `None` if some of them are forgotten.
-    pub(super) fn range(&self, from: u64) -> Option<Vec<SequencedEvent>> {
+    /// At most `most` events from `from` on, or `None` if some of them are forgotten.
+    pub(super) fn range(&self, from: u64, most: usize) -> Option<Vec<SequencedEvent>> {
         let from = from.max(1);
         let oldest = self.last_seq + 1 - self.events.len() as u64;
         let skip = from.checked_sub(oldest)?;
         let skip = usize::try_from(skip).unwrap_or(usize::MAX);
-        Some(self.events.iter().skip(skip).cloned().collect())
+        Some(self.events.iter().skip(skip).take(most).cloned().collect())
     }
 }
