@@ -93,6 +93,11 @@ impl Holdings {
         self.table.find(hash.0, |id| self.arena.get(id).hash() == hash)
     }
 
+    /// Whether any row holds the block, but for a small chance that one is said to hold it though none does.
+    pub(super) fn may_hold(&self, hash: SequenceHash) -> bool {
+        self.table.may_hold(hash.0)
+    }
+
     pub(super) fn hash(&self, id: NodeId) -> SequenceHash {
         self.arena.get(id).hash()
     }

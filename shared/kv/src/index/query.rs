@@ -115,30 +115,42 @@ impl PrefixIndex {
     /// gives counts that mean nothing, at most its length.
     pub fn overlap(&self, query: &[SequenceHash], out: &mut Overlap) {
         out.reset(self.rows.len());
-        let at_depth = |depth: usize| self.holdings.find(*query.get(depth.checked_sub(1)?)?);
-        let Some(first) = at_depth(1) else { return };
-        let first = self.holdings.holder(first);
-        let (mut depth, mut node) = match at_depth(query.len()) {
-            Some(last) => (query.len(), Some(last)),
-            None => {
-                let depth = deepest(1, query.len(), |depth| at_depth(depth).is_some());
-                (depth, at_depth(depth))
-            }
+        let Some(first) = query.first().and_then(|block| self.holdings.find(*block)) else {
+            return;
         };
-        let end = node;
-        while let Some(id) = node {
-            let holder = self.holdings.holder(id);
+        let (mut depth, end) = self.deepest_held(query, first);
+        let first = self.holdings.holder(first);
+        let mut node = end;
+        loop {
+            let holder = self.holdings.holder(node);
             out.note(self.holdings.rows(&holder), depth);
             if holder == first || depth <= 1 {
                 break;
             }
-            let others = |depth| at_depth(depth).is_some_and(|id| self.holdings.holder(id) != holder);
-            depth = deepest(1, depth, others);
-            node = at_depth(depth);
+            let held_by_others =
+                |block| self.holdings.find(block).is_some_and(|id| self.holdings.holder(id) != holder);
+            depth = deepest(1, depth, |depth| held_by_others(query[depth - 1]));
+            match self.holdings.find(query[depth - 1]) {
+                Some(above) => node = above,
+                None => break,
+            }
         }
-        if let Some(end) = end {
-            self.split_tiers(end, out);
+        self.split_tiers(end, out);
+    }
+
+    /// The depth and the node of the last of the query's blocks that some row holds, given the node of its first one.
+    fn deepest_held(&self, query: &[SequenceHash], first: NodeId) -> (usize, NodeId) {
+        let node_at = |depth: usize| self.holdings.find(query[depth - 1]);
+        if let Some(last) = node_at(query.len()) {
+            return (query.len(), last);
         }
+        // A block that is held may be held: where this search ends and the block really is held, it is the last one.
+        let likely = deepest(1, query.len(), |depth| self.holdings.may_hold(query[depth - 1]));
+        if let Some(last) = node_at(likely) {
+            return (likely, last);
+        }
+        let sure = deepest(1, query.len(), |depth| node_at(depth).is_some());
+        node_at(sure).map_or((1, first), |last| (sure, last))
     }
 
     /// Moves blocks that are not on the device from the device's column to the other ones.
@@ -172,20 +184,15 @@ impl PrefixIndex {
 /// one that does not.
 fn deepest(mut low: usize, mut high: usize, passes: impl Fn(usize) -> bool) -> usize {
     while high.saturating_sub(low) > 1 {
-        let width = high - low;
-        let probes = PROBES.min(width - 1);
-        let base = low;
-        let depth_of = |probe: usize| base + width * (probe + 1) / (probes + 1);
-        let mut answers = [false; PROBES];
-        for (probe, answer) in answers.iter_mut().enumerate().take(probes) {
-            *answer = passes(depth_of(probe));
-        }
-        let passed = answers.iter().take_while(|answer| **answer).count();
-        if passed > 0 {
-            low = depth_of(passed - 1);
-        }
-        if passed < probes {
-            high = depth_of(passed);
+        // Rounded up, so that the last round's probes are neighbours.
+        let step = (high - low).div_ceil(PROBES + 1);
+        let (base, last) = (low, high - 1);
+        let depth_of = |probe: usize| (base + step * probe).min(last);
+        let answers = std::array::from_fn::<_, PROBES, _>(|probe| passes(depth_of(probe + 1)));
+        // A branch, not arithmetic: where the processor guesses it right, it is ahead in the next round already.
+        match answers.iter().position(|answer| !answer) {
+            Some(failed) => (low, high) = (depth_of(failed), depth_of(failed + 1)),
+            None => low = depth_of(PROBES),
         }
     }
     low

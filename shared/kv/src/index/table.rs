@@ -3,18 +3,25 @@
 //! Only [`super::holdings`] uses it. It stores positions of nodes, not the nodes, and asks the caller to compare.
 //!
 //! A slot is 8 bytes: 32 bits of the spread hash (the *tag*) and the node's id. The home position grows with the
-//! tag, and slots are kept sorted by tag (Robin Hood order), so a search for what is absent ends at the first larger
+//! tag, and slots are kept sorted as numbers (Robin Hood order), so a search for what is absent ends at the first larger
 //! tag, and growing is one sequential copy. The tag's first bits choose a shard, which grows alone: a copy is
 //! short enough for the CPU's cache, and nobody waits for all of them. So small growth steps are cheap, and the load
 //! can stay between 2/3 and 4/5: 10 to 12 bytes per entry. A look-up is one cache miss here and one at the node.
+//!
+//! How far an entry is from its home is a matter of chance, and a branch on it costs more than the work. So look-ups and
+//! insertions treat the [`WINDOW`] slots from the home on all at once, without such a branch; only the few entries that
+//! are pushed out of their window are searched for step by step. The processor then goes on to the next look-up while
+//! this one waits for memory.
 
 use super::arena::NodeId;
 use crate::spread::spread;
 
-/// An empty slot. Ids are stored plus one, so that no entry looks like it.
-const EMPTY: u64 = 0;
-/// Spare slots behind the last home, for entries that are pushed past it.
-const OVERHANG: usize = 8;
+/// An empty slot: larger than every entry, since no tag has all bits set.
+const EMPTY: u64 = u64::MAX;
+/// Slots that are treated at once.
+const WINDOW: usize = 8;
+/// Spare slots behind the last home, for entries that are pushed past it: every home has a whole window.
+const OVERHANG: usize = WINDOW;
 /// Homes of a shard that has just got its first entry.
 const SMALLEST: u32 = 8;
 const SHARD_BITS: u32 = 8;
@@ -28,6 +35,7 @@ pub(super) struct HashTable {
 
 #[derive(Clone, Debug, Default)]
 struct Shard {
+    /// None, or [`OVERHANG`] more than there are homes, or more.
     slots: Vec<u64>,
     /// How many home positions there are.
     homes: u32,
@@ -35,11 +43,12 @@ struct Shard {
 }
 
 const fn tag_of(hash: u64) -> u32 {
-    (spread(hash) >> 32) as u32
+    let tag = (spread(hash) >> 32) as u32;
+    if tag == u32::MAX { u32::MAX - 1 } else { tag }
 }
 
 const fn slot_of(tag: u32, id: NodeId) -> u64 {
-    ((tag as u64) << 32) | (id as u64 + 1)
+    ((tag as u64) << 32) | id as u64
 }
 
 const fn tag_in(slot: u64) -> u32 {
@@ -47,7 +56,7 @@ const fn tag_in(slot: u64) -> u32 {
 }
 
 const fn id_in(slot: u64) -> NodeId {
-    (slot as u32).wrapping_sub(1)
+    slot as u32
 }
 
 const fn shard_of(tag: u32) -> usize {
@@ -57,6 +66,16 @@ const fn shard_of(tag: u32) -> usize {
 /// The home position in a shard with so many: the tag behind the shard's bits, as a fraction.
 const fn home_among(homes: u32, tag: u32) -> usize {
     (((tag << SHARD_BITS) as u64 * homes as u64) >> 32) as usize
+}
+
+/// A bit for each slot with this tag.
+fn matching(window: &[u64; WINDOW], tag: u32) -> u32 {
+    window.iter().enumerate().fold(0, |bits, (at, slot)| bits | (u32::from(tag_in(*slot) == tag) << at))
+}
+
+/// Whether entries with this tag may stand behind the window, too.
+const fn goes_on(window: &[u64; WINDOW], tag: u32) -> bool {
+    tag_in(window[WINDOW - 1]) <= tag
 }
 
 impl HashTable {
@@ -79,9 +98,14 @@ impl HashTable {
     /// The node of `hash`; `is_it` tells whether a node with the same tag really has that hash.
     pub(super) fn find(&self, hash: u64, is_it: impl Fn(NodeId) -> bool) -> Option<NodeId> {
         let tag = tag_of(hash);
-        let shard = self.shards.get(shard_of(tag))?;
-        let (_, found) = shard.search(tag, is_it);
-        found
+        self.shards.get(shard_of(tag))?.find(tag, is_it).map(|(_, id)| id)
+    }
+
+    /// Whether `hash` has a node, as far as its tag tells: `false` is certain, `true` is wrong for one absent hash in 2³²
+    /// divided by the number of entries. Looks at no node, and its answer costs no branch.
+    pub(super) fn may_hold(&self, hash: u64) -> bool {
+        let tag = tag_of(hash);
+        self.shards.get(shard_of(tag)).is_some_and(|shard| shard.may_hold(tag))
     }
 
     /// Adds `id` as the node of `hash`. If the hash has a node already, nothing changes and that node is the error.
@@ -108,47 +132,79 @@ impl HashTable {
 }
 
 impl Shard {
-    /// The node that has `tag` and `is_it`, and the position of its slot; or none, and where it would belong.
-    fn search(&self, tag: u32, is_it: impl Fn(NodeId) -> bool) -> (usize, Option<NodeId>) {
+    /// The slots from `home` on; none in a shard without entries.
+    fn window(&self, home: usize) -> Option<&[u64; WINDOW]> {
+        self.slots.get(home..)?.first_chunk()
+    }
+
+    /// The position and the node of the entry that has `tag` and `is_it`.
+    #[inline]
+    fn find(&self, tag: u32, is_it: impl Fn(NodeId) -> bool) -> Option<(usize, NodeId)> {
         let home = home_among(self.homes, tag);
-        let candidates = self.slots.get(home..).unwrap_or_default();
-        for (offset, slot) in candidates.iter().enumerate() {
-            if *slot == EMPTY || tag_in(*slot) > tag {
-                return (home + offset, None);
+        let window = self.window(home)?;
+        let matching = matching(window, tag);
+        if matching != 0 {
+            let at = matching.trailing_zeros() as usize % WINDOW;
+            let id = id_in(window[at]);
+            if is_it(id) {
+                return Some((home + at, id));
             }
-            if tag_in(*slot) == tag && is_it(id_in(*slot)) {
-                return (home + offset, Some(id_in(*slot)));
-            }
+        } else if !goes_on(window, tag) {
+            return None;
         }
-        (self.slots.len(), None)
+        self.search(tag, is_it)
+    }
+
+    fn may_hold(&self, tag: u32) -> bool {
+        let Some(window) = self.window(home_among(self.homes, tag)) else { return false };
+        if goes_on(window, tag) {
+            return self.search(tag, |_| true).is_some();
+        }
+        window.iter().fold(false, |seen, slot| seen | (tag_in(*slot) == tag))
+    }
+
+    /// [`Shard::find`] step by step, as far as it takes.
+    #[cold]
+    #[inline(never)]
+    fn search(&self, tag: u32, is_it: impl Fn(NodeId) -> bool) -> Option<(usize, NodeId)> {
+        let from_home = self.slots.iter().enumerate().skip(home_among(self.homes, tag));
+        from_home
+            .take_while(|(_, slot)| tag_in(**slot) <= tag)
+            .find(|(_, slot)| tag_in(**slot) == tag && is_it(id_in(**slot)))
+            .map(|(at, slot)| (at, id_in(*slot)))
     }
 
     fn insert(&mut self, tag: u32, id: NodeId, is_it: impl Fn(NodeId) -> bool) -> Result<(), NodeId> {
         if (self.entries + 1) * 5 > self.homes * 4 {
             self.rebuild((self.homes / 5).saturating_mul(6).saturating_add(SMALLEST));
         }
-        let (at, found) = self.search(tag, is_it);
-        if let Some(known) = found {
+        if let Some((_, known)) = self.find(tag, is_it) {
             return Err(known);
         }
-        // Entries behind it move one on, up to the next gap.
+        self.entries += 1;
+        // Slots are sorted up to the next gap, and a gap is larger than everything: so the smaller one stays and the
+        // larger one moves on, until what moves is the gap.
+        let home = home_among(self.homes, tag);
         let mut carried = slot_of(tag, id);
-        for slot in self.slots.iter_mut().skip(at) {
-            carried = std::mem::replace(slot, carried);
+        let (window, behind) = self.slots[home..].split_at_mut(WINDOW);
+        for slot in window {
+            (*slot, carried) = ((*slot).min(carried), (*slot).max(carried));
+        }
+        for slot in behind {
             if carried == EMPTY {
                 break;
             }
+            (*slot, carried) = ((*slot).min(carried), (*slot).max(carried));
         }
         if carried != EMPTY {
             self.slots.reserve_exact(OVERHANG);
             self.slots.push(carried);
         }
-        self.entries += 1;
         Ok(())
     }
 
     fn remove(&mut self, tag: u32, id: NodeId) {
-        let (at, Some(_)) = self.search(tag, |known| known == id) else {
+        let Some((at, _)) = self.find(tag, |known| known == id) else {
             return;
         };
         // Entries behind it that are not at home move one back.
