@@ -9,9 +9,6 @@ use super::arena::NodeId;
 use super::{PrefixIndex, RowSlot};
 use switchtower_ids::{SequenceHash, Tier};
 
-/// How many depths are looked up before deciding where to look next.
-const PROBES: usize = 7;
-
 /// Blocks of one row's cached prefix, each counted once, at its fastest tier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TierBlocks {
@@ -184,15 +181,11 @@ impl PrefixIndex {
 /// one that does not.
 fn deepest(mut low: usize, mut high: usize, passes: impl Fn(usize) -> bool) -> usize {
     while high.saturating_sub(low) > 1 {
-        // Rounded up, so that the last round's probes are neighbours.
-        let step = (high - low).div_ceil(PROBES + 1);
-        let (base, last) = (low, high - 1);
-        let depth_of = |probe: usize| (base + step * probe).min(last);
-        let answers = std::array::from_fn::<_, PROBES, _>(|probe| passes(depth_of(probe + 1)));
-        // A branch, not arithmetic: where the processor guesses it right, it is ahead in the next round already.
-        match answers.iter().position(|answer| !answer) {
-            Some(failed) => (low, high) = (depth_of(failed), depth_of(failed + 1)),
-            None => low = depth_of(PROBES),
+        let middle = low + (high - low) / 2;
+        if passes(middle) {
+            low = middle;
+        } else {
+            high = middle;
         }
     }
     low
