@@ -1,29 +1,24 @@
-//! The index's map from block hash to node: sorted arrays with gaps, searched by linear probing.
+//! The index's map from block hash to node: sorted buckets with gaps, searched by linear probing.
 //!
 //! Only [`super::holdings`] uses it. It stores positions of nodes, not the nodes, and asks the caller to compare.
 //!
-//! A slot is 8 bytes: 32 bits of the spread hash (the *tag*) and the node's id. The home position grows with the
-//! tag, and slots are kept sorted as numbers (Robin Hood order), so a search for what is absent ends at the first larger
-//! tag, and growing is one sequential copy. The tag's first bits choose a shard, which grows alone: a copy is
-//! short enough for the CPU's cache, and nobody waits for all of them. So small growth steps are cheap, and the load
-//! can stay between 2/3 and 4/5: 10 to 12 bytes per entry. A look-up is one cache miss here and one at the node.
+//! A slot is 8 bytes: 32 bits of the spread hash (the *tag*) and the node's id; a bucket is 8 slots in one cache line.
+//! The home bucket grows with the tag, a full bucket's largest slots go to the next one, and slots are kept sorted as
+//! numbers (Robin Hood order). So a search for what is absent ends at the first larger tag, and growing is one
+//! sequential copy. The tag's first bits choose a shard, which grows alone: a copy is short enough for the CPU's cache,
+//! and nobody waits for all of them. So small growth steps are cheap, and the load can stay between 2/3 and 4/5: 10 to
+//! 12 bytes per entry. A look-up is one cache miss here and one at the node.
 //!
-//! How far an entry is from its home is a matter of chance, and a branch on it costs more than the work. So look-ups and
-//! insertions treat the [`WINDOW`] slots from the home on all at once, without such a branch; only the few entries that
-//! are pushed out of their window are searched for step by step. The processor then goes on to the next look-up while
-//! this one waits for memory.
+//! Where in its bucket an entry is, is a matter of chance, and a branch on it costs more than the work. So look-ups
+//! and insertions treat the slots of a bucket all at once. The only branches are on what is usual: that a bucket is not
+//! left. The processor then goes on to the next look-up while this one waits for memory.
 
 use super::arena::NodeId;
 use crate::spread::spread;
 
 /// An empty slot: larger than every entry, since no tag has all bits set.
 const EMPTY: u64 = u64::MAX;
-/// Slots that are treated at once.
-const WINDOW: usize = 8;
-/// Spare slots behind the last home, for entries that are pushed past it: every home has a whole window.
-const OVERHANG: usize = WINDOW;
-/// Homes of a shard that has just got its first entry.
-const SMALLEST: u32 = 8;
+const BUCKET: usize = 8;
 const SHARD_BITS: u32 = 8;
 
 /// See the [module](self).
@@ -35,12 +30,17 @@ pub(super) struct HashTable {
 
 #[derive(Clone, Debug, Default)]
 struct Shard {
-    /// None, or [`OVERHANG`] more than there are homes, or more.
-    slots: Vec<u64>,
-    /// How many home positions there are.
+    /// One more than there are homes, or as many as the entries took that were pushed past the last home.
+    buckets: Vec<Bucket>,
+    /// How many home buckets there are.
     homes: u32,
     entries: u32,
 }
+
+/// Sorted, and therefore its empty slots are the last ones.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+struct Bucket([u64; BUCKET]);
 
 const fn tag_of(hash: u64) -> u32 {
     let tag = (spread(hash) >> 32) as u32;
@@ -63,36 +63,26 @@ const fn shard_of(tag: u32) -> usize {
     (tag >> (u32::BITS - SHARD_BITS)) as usize
 }
 
-/// The home position in a shard with so many: the tag behind the shard's bits, as a fraction.
+/// The home bucket in a shard with so many: the tag behind the shard's bits, as a fraction.
 const fn home_among(homes: u32, tag: u32) -> usize {
     (((tag << SHARD_BITS) as u64 * homes as u64) >> 32) as usize
 }
 
-/// A bit for each slot with this tag.
-fn matching(window: &[u64; WINDOW], tag: u32) -> u32 {
-    window.iter().enumerate().fold(0, |bits, (at, slot)| bits | (u32::from(tag_in(*slot) == tag) << at))
-}
-
-/// Whether entries with this tag may stand behind the window, too.
-const fn goes_on(window: &[u64; WINDOW], tag: u32) -> bool {
-    tag_in(window[WINDOW - 1]) <= tag
-}
-
 impl HashTable {
     pub(super) fn bytes(&self) -> usize {
-        let slots: usize = self.shards.iter().map(|shard| shard.slots.capacity()).sum();
-        slots * size_of::<u64>() + self.shards.capacity() * size_of::<Shard>()
+        let buckets: usize = self.shards.iter().map(|shard| shard.buckets.capacity()).sum();
+        buckets * size_of::<Bucket>() + self.shards.capacity() * size_of::<Shard>()
     }
 
-    /// Reads the home slots of `hashes`, so that look-ups that follow find them in the CPU's cache. These reads do
+    /// Reads the home buckets of `hashes`, so that look-ups that follow find them in the CPU's cache. These reads do
     /// not wait for each other, unlike those of look-ups, which stop and compare.
     pub(super) fn warm(&self, hashes: impl Iterator<Item = u64>) {
-        let home_slot = |hash| {
+        let first_slot = |hash| {
             let tag = tag_of(hash);
             let shard = self.shards.get(shard_of(tag))?;
-            shard.slots.get(home_among(shard.homes, tag)).copied()
+            shard.buckets.get(home_among(shard.homes, tag)).map(|bucket| bucket.0[0])
         };
-        std::hint::black_box(hashes.fold(EMPTY, |seen, hash| seen ^ home_slot(hash).unwrap_or(EMPTY)));
+        std::hint::black_box(hashes.fold(EMPTY, |seen, hash| seen ^ first_slot(hash).unwrap_or(EMPTY)));
     }
 
     /// The node of `hash`; `is_it` tells whether a node with the same tag really has that hash.
@@ -101,11 +91,10 @@ impl HashTable {
         self.shards.get(shard_of(tag))?.find(tag, is_it).map(|(_, id)| id)
     }
 
-    /// Whether `hash` has a node, as far as its tag tells: `false` is certain, `true` is wrong for one absent hash in 2³²
-    /// divided by the number of entries. Looks at no node, and its answer costs no branch.
+    /// Whether `hash` has a node, as far as its tag tells: `false` is certain, `true` is wrong for an absent hash with
+    /// a chance of one in 2³² for every entry. Looks at no node.
     pub(super) fn may_hold(&self, hash: u64) -> bool {
-        let tag = tag_of(hash);
-        self.shards.get(shard_of(tag)).is_some_and(|shard| shard.may_hold(tag))
+        self.find(hash, |_| true).is_some()
     }
 
     /// Adds `id` as the node of `hash`. If the hash has a node already, nothing changes and that node is the error.
@@ -131,113 +120,119 @@ impl HashTable {
     }
 }
 
+impl Bucket {
+    const VACANT: Self = Self([EMPTY; BUCKET]);
+
+    /// A bit for each slot with this tag.
+    fn matching(&self, tag: u32) -> u32 {
+        self.0.iter().enumerate().fold(0, |bits, (at, slot)| bits | (u32::from(tag_in(*slot) == tag) << at))
+    }
+
+    /// Whether entries with this tag may stand in the next bucket, too.
+    const fn is_left_by(&self, tag: u32) -> bool {
+        tag_in(self.0[BUCKET - 1]) <= tag
+    }
+
+    /// Puts `slot` in its place and returns the largest one, which there is no place for any more: an empty one, as a
+    /// rule.
+    fn put(&mut self, slot: u64) -> u64 {
+        let mut carried = slot;
+        for place in &mut self.0 {
+            (*place, carried) = ((*place).min(carried), (*place).max(carried));
+        }
+        carried
+    }
+
+    /// Takes out the slot at `place` and puts `last` behind all others.
+    fn take(&mut self, place: usize, last: u64) {
+        self.0.copy_within(place + 1.., place);
+        self.0[BUCKET - 1] = last;
+    }
+}
+
 impl Shard {
-    /// The slots from `home` on; none in a shard without entries.
-    fn window(&self, home: usize) -> Option<&[u64; WINDOW]> {
-        self.slots.get(home..)?.first_chunk()
-    }
-
-    /// The position and the node of the entry that has `tag` and `is_it`.
-    #[inline]
-    fn find(&self, tag: u32, is_it: impl Fn(NodeId) -> bool) -> Option<(usize, NodeId)> {
+    /// The entry that has `tag` and `is_it`: its bucket and its place there, and its node.
+    fn find(&self, tag: u32, is_it: impl Fn(NodeId) -> bool) -> Option<((usize, usize), NodeId)> {
         let home = home_among(self.homes, tag);
-        let window = self.window(home)?;
-        let matching = matching(window, tag);
-        if matching != 0 {
-            let at = matching.trailing_zeros() as usize % WINDOW;
-            let id = id_in(window[at]);
-            if is_it(id) {
-                return Some((home + at, id));
+        for (offset, bucket) in self.buckets.get(home..)?.iter().enumerate() {
+            let mut matching = bucket.matching(tag);
+            while matching != 0 {
+                let place = matching.trailing_zeros() as usize % BUCKET;
+                let id = id_in(bucket.0[place]);
+                if is_it(id) {
+                    return Some(((home + offset, place), id));
+                }
+                matching &= matching - 1;
             }
-        } else if !goes_on(window, tag) {
-            return None;
+            if !bucket.is_left_by(tag) {
+                break;
+            }
         }
-        self.search(tag, is_it)
-    }
-
-    fn may_hold(&self, tag: u32) -> bool {
-        let Some(window) = self.window(home_among(self.homes, tag)) else { return false };
-        if goes_on(window, tag) {
-            return self.search(tag, |_| true).is_some();
-        }
-        window.iter().fold(false, |seen, slot| seen | (tag_in(*slot) == tag))
-    }
-
-    /// [`Shard::find`] step by step, as far as it takes.
-    #[cold]
-    #[inline(never)]
-    fn search(&self, tag: u32, is_it: impl Fn(NodeId) -> bool) -> Option<(usize, NodeId)> {
-        let from_home = self.slots.iter().enumerate().skip(home_among(self.homes, tag));
-        from_home
-            .take_while(|(_, slot)| tag_in(**slot) <= tag)
-            .find(|(_, slot)| tag_in(**slot) == tag && is_it(id_in(**slot)))
-            .map(|(at, slot)| (at, id_in(*slot)))
+        None
     }
 
     fn insert(&mut self, tag: u32, id: NodeId, is_it: impl Fn(NodeId) -> bool) -> Result<(), NodeId> {
-        if (self.entries + 1) * 5 > self.homes * 4 {
-            self.rebuild((self.homes / 5).saturating_mul(6).saturating_add(SMALLEST));
+        if (self.entries as usize + 1) * 5 > self.homes as usize * BUCKET * 4 {
+            self.rebuild((self.homes / 5).saturating_mul(6).saturating_add(self.homes % 5 + 1));
         }
         if let Some((_, known)) = self.find(tag, is_it) {
             return Err(known);
         }
         self.entries += 1;
-        // Slots are sorted up to the next gap, and a gap is larger than everything: so the smaller one stays and the
-        // larger one moves on, until what moves is the gap.
-        let home = home_among(self.homes, tag);
         let mut carried = slot_of(tag, id);
-        let (window, behind) = self.slots[home..].split_at_mut(WINDOW);
-        for slot in window {
-            (*slot, carried) = ((*slot).min(carried), (*slot).max(carried));
-        }
-        for slot in behind {
+        for bucket in self.buckets.iter_mut().skip(home_among(self.homes, tag)) {
+            carried = bucket.put(carried);
             if carried == EMPTY {
-                break;
+                return Ok(());
             }
-            (*slot, carried) = ((*slot).min(carried), (*slot).max(carried));
         }
-        if carried != EMPTY {
-            self.slots.reserve_exact(OVERHANG);
-            self.slots.push(carried);
-        }
+        self.push(carried);
         Ok(())
     }
 
+    /// Puts `slot` into a new bucket behind all others.
+    #[cold]
+    fn push(&mut self, slot: u64) {
+        let mut bucket = Bucket::VACANT;
+        bucket.put(slot);
+        self.buckets.reserve_exact(1);
+        self.buckets.push(bucket);
+    }
+
     fn remove(&mut self, tag: u32, id: NodeId) {
-        let Some((at, _)) = self.find(tag, |known| known == id) else {
+        let Some(((mut at, mut place), _)) = self.find(tag, |known| known == id) else {
             return;
         };
-        // Entries behind it that are not at home move one back.
-        let displaced = |end: usize| {
-            let slot = self.slots.get(end).copied().unwrap_or(EMPTY);
-            slot != EMPTY && home_among(self.homes, tag_in(slot)) < end
-        };
-        let mut end = at + 1;
-        while displaced(end) {
-            end += 1;
+        loop {
+            // The next bucket's first entry moves back if it is not at home.
+            let next = self.buckets.get(at + 1).map_or(EMPTY, |bucket| bucket.0[0]);
+            let stays = next == EMPTY || home_among(self.homes, tag_in(next)) > at;
+            self.buckets[at].take(place, if stays { EMPTY } else { next });
+            if stays {
+                break;
+            }
+            (at, place) = (at + 1, 0);
         }
-        self.slots.copy_within(at + 1..end, at);
-        self.slots[end - 1] = EMPTY;
         self.entries -= 1;
         if self.entries == 0 {
             *self = Self::default();
-        } else if self.homes > SMALLEST && self.entries < self.homes / 4 {
-            self.rebuild((self.homes / 2).max(SMALLEST));
+        } else if self.homes > 1 && (self.entries as usize) < self.homes as usize * BUCKET / 4 {
+            self.rebuild(self.homes / 2);
         }
     }
 
-    /// Copies the entries, which are in tag order, to a table with `homes` positions.
+    /// Copies the entries, which are in tag order, to a table with `homes` home buckets.
     fn rebuild(&mut self, homes: u32) {
-        let old = std::mem::replace(&mut self.slots, vec![EMPTY; homes as usize + OVERHANG]);
+        let old = std::mem::replace(&mut self.buckets, vec![Bucket::VACANT; homes as usize + 1]);
         self.homes = homes;
         let mut next = 0;
         // Without a branch on gaps, which nobody can predict: a gap is written where the next entry will be.
-        for slot in old {
+        for slot in old.iter().flat_map(|bucket| bucket.0) {
             let taken = slot != EMPTY;
-            let at = if taken { home_among(homes, tag_in(slot)).max(next) } else { next };
-            match self.slots.get_mut(at) {
-                Some(place) => *place = slot,
-                None if taken => self.slots.push(slot),
+            let at = if taken { (home_among(homes, tag_in(slot)) * BUCKET).max(next) } else { next };
+            match self.buckets.get_mut(at / BUCKET) {
+                Some(bucket) => bucket.0[at % BUCKET] = slot,
+                None if taken => self.push(slot),
                 None => {}
             }
             next = at + usize::from(taken);
