@@ -1,9 +1,11 @@
 //! Answering a query: for every row, how many of a prompt's first blocks it holds, and in which tiers.
 //!
 //! The rows that hold the first `d` blocks only get fewer as `d` grows, so two searches by depth do: for the
-//! deepest block that any row holds, and from there upwards for each depth at which the set of rows changes. Probes
-//! of one step do not depend on each other, so their cache misses overlap. Rows with blocks off the device are
-//! then counted block by block, along parent links.
+//! deepest block that any row holds, and from there upwards for each depth at which the set of rows changes. They are plain
+//! binary searches with branches: while a probe waits for memory, the processor guesses on and has begun with the next
+//! ones, which reads less than probing several depths at a time and is faster even where half of the guesses are wrong.
+//! The first search asks only for tags in the table, and one look at a node tells whether a tag has lied.
+//! Rows with blocks off the device are then counted block by block, along parent links.
 
 use super::arena::NodeId;
 use super::{PrefixIndex, RowSlot};
@@ -141,6 +143,7 @@ impl PrefixIndex {
         if let Some(last) = node_at(query.len()) {
             return (query.len(), last);
         }
+        read_ahead(query);
         // A block that is held may be held: where this search ends and the block really is held, it is the last one.
         let likely = deepest(1, query.len(), |depth| self.holdings.may_hold(query[depth - 1]));
         if let Some(last) = node_at(likely) {
@@ -177,6 +180,12 @@ impl PrefixIndex {
     }
 }
 
+/// Reads all of `query`, one hash per cache line, so that the search does not wait for the query and then for the table.
+fn read_ahead(query: &[SequenceHash]) {
+    const LINE: usize = 64 / size_of::<SequenceHash>();
+    std::hint::black_box(query.iter().step_by(LINE).fold(0, |seen, block| seen ^ block.0));
+}
+
 /// The largest depth in `low..high` that `passes`, given that `low` does, `high` does not, and no depth does behind
 /// one that does not.
 fn deepest(mut low: usize, mut high: usize, passes: impl Fn(usize) -> bool) -> usize {
@@ -194,6 +203,28 @@ fn deepest(mut low: usize, mut high: usize, passes: impl Fn(usize) -> bool) -> u
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{event::KvEvent, index::IndexLimits, spread::unspread};
+
+    /// Equal numbers have equal tags in the table.
+    fn block(number: u64, twin: u64) -> SequenceHash {
+        SequenceHash(unspread((number << 32) | twin))
+    }
+
+    #[test]
+    fn blocks_that_look_alike_in_the_table_do_not_deceive_the_search() {
+        let mut index = PrefixIndex::new(IndexLimits::default());
+        let mut store = |row, blocks| {
+            index.apply(RowSlot(row), &KvEvent::Stored { tier: Tier::Device, parent: None, blocks }).unwrap();
+        };
+        store(0, (1..=5).map(|number| block(number, 0)).collect());
+        store(1, (6..=20).map(|number| block(number, 1)).collect());
+        let mut overlap = Overlap::new();
+        for absent in 6..=20 {
+            let query: Vec<_> = (1..=absent).map(|number| block(number, 0)).collect();
+            index.overlap(&query, &mut overlap);
+            assert_eq!(overlap.device(), [5, 0], "{absent} blocks");
+        }
+    }
 
     #[test]
     fn the_search_finds_every_boundary() {

@@ -243,13 +243,13 @@ impl Shard {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spread::unspread;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
-    /// Hashes whose tags are small and often equal: `spread`, undone. (`INVERSE` × the multiplier = 1, wrapping.)
+    /// Hashes whose tags are small and often equal.
     fn close(key: u64) -> u64 {
-        const INVERSE: u64 = 0xF1DE_83E1_9937_733D;
-        let hash = (((key / 3) << 32) | (key % 3)).wrapping_mul(INVERSE);
+        let hash = unspread(((key / 3) << 32) | (key % 3));
         assert_eq!(u64::from(tag_of(hash)), key / 3);
         hash
     }
@@ -291,6 +291,19 @@ mod tests {
         assert_eq!(table.find(3, |_| true), None);
         table.remove(3, 0);
         assert_eq!(table.bytes(), 0);
+    }
+
+    #[test]
+    fn the_largest_hashes_do_not_look_like_empty_slots() {
+        let mut table = HashTable::default();
+        let hashes = [u64::MAX, u64::MAX - 1, u64::MAX - (1 << 32)].map(unspread);
+        for (id, hash) in (0..).zip(hashes) {
+            assert_eq!(table.find(hash, |known| hashes[known as usize] == hash), None);
+            assert_eq!(table.insert(hash, id, |known| hashes[known as usize] == hash), Ok(()));
+        }
+        for (id, hash) in (0..).zip(hashes) {
+            assert_eq!(table.find(hash, |known| hashes[known as usize] == hash), Some(id));
+        }
     }
 
     #[test]
