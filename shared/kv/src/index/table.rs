@@ -6,8 +6,8 @@
 //! The home bucket grows with the tag, a full bucket's largest slots go to the next one, and slots are kept sorted as
 //! numbers (Robin Hood order). So a search for what is absent ends at the first larger tag, and growing is one
 //! sequential copy. The tag's first bits choose a shard, which grows alone: a copy is short enough for the CPU's cache,
-//! and nobody waits for all of them. So small growth steps are cheap, and the load can stay between 2/3 and 4/5: 10 to
-//! 12 bytes per entry. A look-up is one cache miss here and one at the node.
+//! and nobody waits for all of them. So small growth steps are cheap, and the load can stay between 16/25 and 4/5: 10 to
+//! 12.5 bytes per entry. A look-up is one cache miss here and one at the node.
 //!
 //! Where in its bucket an entry is, is a matter of chance, and a branch on it costs more than the work. So look-ups
 //! and insertions treat the slots of a bucket all at once. The only branches are on what is usual: that a bucket is not
@@ -74,15 +74,17 @@ impl HashTable {
         buckets * size_of::<Bucket>() + self.shards.capacity() * size_of::<Shard>()
     }
 
-    /// Reads the home buckets of `hashes`, so that look-ups that follow find them in the CPU's cache. These reads do
-    /// not wait for each other, unlike those of look-ups, which stop and compare.
+    /// Reads the home buckets of `hashes`, and those behind them, which one insertion of five reaches, so that what
+    /// follows finds them in the CPU's cache. These reads do not wait for each other, unlike those of look-ups, which stop
+    /// and compare.
     pub(super) fn warm(&self, hashes: impl Iterator<Item = u64>) {
-        let first_slot = |hash| {
+        let first_slots = |hash| {
             let tag = tag_of(hash);
             let shard = self.shards.get(shard_of(tag))?;
-            shard.buckets.get(home_among(shard.homes, tag)).map(|bucket| bucket.0[0])
+            let home = home_among(shard.homes, tag);
+            Some(shard.buckets.get(home)?.0[0] ^ shard.buckets.get(home + 1)?.0[0])
         };
-        std::hint::black_box(hashes.fold(EMPTY, |seen, hash| seen ^ first_slot(hash).unwrap_or(EMPTY)));
+        std::hint::black_box(hashes.fold(EMPTY, |seen, hash| seen ^ first_slots(hash).unwrap_or(EMPTY)));
     }
 
     /// The node of `hash`; `is_it` tells whether a node with the same tag really has that hash.
@@ -173,7 +175,7 @@ impl Shard {
 
     fn insert(&mut self, tag: u32, id: NodeId, is_it: impl Fn(NodeId) -> bool) -> Result<(), NodeId> {
         if (self.entries as usize + 1) * 5 > self.homes as usize * BUCKET * 4 {
-            self.rebuild((self.homes / 5).saturating_mul(6).saturating_add(self.homes % 5 + 1));
+            self.rebuild((self.homes / 4).saturating_mul(5).saturating_add(self.homes % 4 + 1));
         }
         if let Some((_, known)) = self.find(tag, is_it) {
             return Err(known);
