@@ -114,7 +114,7 @@ impl PrefixIndex {
     /// gives counts that mean nothing, at most its length.
     pub fn overlap(&self, query: &[SequenceHash], out: &mut Overlap) {
         out.reset(self.rows.len());
-        let Some(first) = query.first().and_then(|block| self.holdings.find(*block)) else {
+        let Some(first) = query.first().and_then(|block| self.holdings.find_root(*block)) else {
             return;
         };
         let (mut depth, end) = self.deepest_held(query, first);
