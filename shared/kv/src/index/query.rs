@@ -143,7 +143,6 @@ impl PrefixIndex {
         if let Some(last) = node_at(query.len()) {
             return (query.len(), last);
         }
-        read_ahead(query);
         // A block that is held may be held: where this search ends and the block really is held, it is the last one.
         let likely = deepest(1, query.len(), |depth| self.holdings.may_hold(query[depth - 1]));
         if let Some(last) = node_at(likely) {
@@ -178,12 +177,6 @@ impl PrefixIndex {
             }
         }
     }
-}
-
-/// Reads all of `query`, one hash per cache line, so that the search does not wait for the query and then for the table.
-fn read_ahead(query: &[SequenceHash]) {
-    const LINE: usize = 64 / size_of::<SequenceHash>();
-    std::hint::black_box(query.iter().step_by(LINE).fold(0, |seen, block| seen ^ block.0));
 }
 
 /// The largest depth in `low..high` that `passes`, given that `low` does, `high` does not, and no depth does behind
