@@ -93,13 +93,14 @@ fn apply_turnover(bencher: Bencher<'_, '_>, blocks: u64) {
         });
 }
 
-/// Queries of which the index holds the first `held` blocks.
-fn query(bencher: Bencher<'_, '_>, blocks: u64, held: u64) {
+/// Queries of which the index holds the first blocks, as many as `held` says for the query's number.
+fn query(bencher: Bencher<'_, '_>, blocks: u64, held: impl Fn(u64) -> u64) {
     let index = filled(blocks);
     let chains = blocks / CHAIN_BLOCKS;
     let queries: Vec<Vec<_>> = (0..4_096)
         .map(|number| {
             let known = spread(number) % chains;
+            let held = held(number);
             (0..CHAIN_BLOCKS)
                 .map(|depth| if depth < held { hash(known, depth) } else { hash(chains + number, depth) })
                 .collect()
@@ -117,15 +118,21 @@ fn query(bencher: Bencher<'_, '_>, blocks: u64, held: u64) {
 
 #[divan::bench(args = SIZES, sample_size = 256)]
 fn query_full_hit(bencher: Bencher<'_, '_>, blocks: u64) {
-    query(bencher, blocks, CHAIN_BLOCKS);
+    query(bencher, blocks, |_| CHAIN_BLOCKS);
 }
 
 #[divan::bench(args = SIZES, sample_size = 256)]
 fn query_half_hit(bencher: Bencher<'_, '_>, blocks: u64) {
-    query(bencher, blocks, CHAIN_BLOCKS / 2);
+    query(bencher, blocks, |_| CHAIN_BLOCKS / 2);
+}
+
+/// No processor can guess where these end.
+#[divan::bench(args = SIZES, sample_size = 256)]
+fn query_any_hit(bencher: Bencher<'_, '_>, blocks: u64) {
+    query(bencher, blocks, |number| spread(!number) % (CHAIN_BLOCKS + 1));
 }
 
 #[divan::bench(args = SIZES, sample_size = 256)]
 fn query_miss(bencher: Bencher<'_, '_>, blocks: u64) {
-    query(bencher, blocks, 0);
+    query(bencher, blocks, |_| 0);
 }

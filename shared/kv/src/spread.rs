@@ -13,6 +13,13 @@ pub(crate) const fn spread(key: u64) -> u64 {
     key.wrapping_mul(MULTIPLIER)
 }
 
+/// The key that spreads to `wide`, for tests that want collisions.
+#[cfg(test)]
+pub(crate) const fn unspread(wide: u64) -> u64 {
+    // The inverse of the multiplier, modulo 2⁶⁴.
+    wide.wrapping_mul(0xF1DE_83E1_9937_733D)
+}
+
 /// Map keyed by something that hashes as integers.
 pub(crate) type SpreadMap<K, V> = hashbrown::HashMap<K, V, BuildHasherDefault<SpreadHasher>>;
 /// Set of something that hashes as integers.

@@ -66,6 +66,9 @@ impl Holder {
 pub(super) struct Holdings {
     arena: Arena,
     table: HashTable,
+    /// The nodes without a parent once more: few, so that their table stays in the CPU's cache, where most queries begin
+    /// and those of unknown prompts end.
+    roots: HashTable,
     sets: RowSets,
     /// Pairs of nodes with several rows that are not the usual ones.
     unusual: SpreadMap<(NodeId, u32), Pair>,
@@ -81,7 +84,7 @@ impl Holdings {
 
     pub(super) fn bytes(&self) -> usize {
         let unusual = self.unusual.capacity() * size_of::<((NodeId, u32), Pair)>();
-        self.arena.bytes() + self.table.bytes() + self.sets.bytes() + unusual
+        self.arena.bytes() + self.table.bytes() + self.roots.bytes() + self.sets.bytes() + unusual
     }
 
     /// Prepares to find these blocks; for speed only.
@@ -91,6 +94,16 @@ impl Holdings {
 
     pub(super) fn find(&self, hash: SequenceHash) -> Option<NodeId> {
         self.table.find(hash.0, |id| self.arena.get(id).hash() == hash)
+    }
+
+    /// The node of a block without a parent.
+    pub(super) fn find_root(&self, hash: SequenceHash) -> Option<NodeId> {
+        self.roots.find(hash.0, |id| self.arena.get(id).hash() == hash)
+    }
+
+    /// Whether any row holds the block, but for a small chance that one is said to hold it though none does.
+    pub(super) fn may_hold(&self, hash: SequenceHash) -> bool {
+        self.table.may_hold(hash.0)
     }
 
     pub(super) fn hash(&self, id: NodeId) -> SequenceHash {
@@ -163,8 +176,12 @@ impl Holdings {
         pair: Pair,
     ) -> Result<NodeId, NodeId> {
         let id = self.arena.next_id();
-        let Self { arena, table, .. } = self;
-        table.insert(hash.0, id, |id| arena.get(id).hash() == hash)?;
+        let Self { arena, table, roots, .. } = self;
+        let is_it = |id| arena.get(id).hash() == hash;
+        table.insert(hash.0, id, is_it)?;
+        if parent == NO_NODE {
+            roots.insert(hash.0, id, is_it)?;
+        }
         Ok(arena.add(hash, parent, Holder::Row(row).bits(), pair.bits()))
     }
 
@@ -192,7 +209,11 @@ impl Holdings {
     pub(super) fn remove_row(&mut self, id: NodeId, row: u32) {
         match self.holder(id) {
             Holder::Row(_) => {
-                self.table.remove(self.hash(id).0, id);
+                let hash = self.hash(id).0;
+                self.table.remove(hash, id);
+                if self.parent(id) == NO_NODE {
+                    self.roots.remove(hash, id);
+                }
                 self.arena.free(id);
             }
             Holder::Set(more) => {

@@ -12,7 +12,7 @@
 //! old events are harmless. A query may then search by depth: the rows that hold a prompt's first `d` blocks only
 //! get fewer as `d` grows.
 //!
-//! **What it costs.** One node of 20 bytes and 10–12 bytes of table per distinct block; rows that share blocks
+//! **What it costs.** One node of 20 bytes and 10–12.5 bytes of table per distinct block; rows that share blocks
 //! share sets of rows. [`PrefixIndex::drop_row`], [`PrefixIndex::replace`] and `Cleared` scan all nodes up to the
 //! row's last one: they are rare, and a list of blocks per row would cost more than it saves.
 
