@@ -48,8 +48,12 @@ impl LowestCostPicker {
     }
 }
 
+/// Costs that are looked at together before any of them is looked at alone.
+const CHUNK: usize = 32;
+
 impl WorkerPicker for LowestCostPicker {
-    /// One pass: the n-th row that ties takes the place with probability 1/n, which leaves each with 1/n in the end.
+    /// One pass: the n-th row that ties takes the place with probability 1/n, which leaves each with 1/n in the end. Chunks
+    /// in which all rows cost more than the cheapest so far, which is nearly all of them, take one comparison per row.
     fn pick(
         &mut self,
         _context: &WorkerSelectionContext<'_>,
@@ -58,14 +62,18 @@ impl WorkerPicker for LowestCostPicker {
         let mut lowest = f64::INFINITY;
         let mut chosen = None;
         let mut ties = 0;
-        for (row, candidate) in input.candidates().iter().enumerate() {
-            let cost = candidate.cost();
-            if cost < lowest {
-                (lowest, chosen, ties) = (cost, Some(row), 1);
-            } else if cost == lowest {
-                ties += 1;
-                if self.generator.below(ties) == 0 {
-                    chosen = Some(row);
+        for (first_row, chunk) in (0..).step_by(CHUNK).zip(input.costs().chunks(CHUNK)) {
+            if !chunk.iter().fold(false, |any, cost| any | (*cost <= lowest)) {
+                continue;
+            }
+            for (row, &cost) in (first_row..).zip(chunk) {
+                if cost < lowest {
+                    (lowest, chosen, ties) = (cost, Some(row), 1);
+                } else if cost == lowest {
+                    ties += 1;
+                    if self.generator.below(ties) == 0 {
+                        chosen = Some(row);
+                    }
                 }
             }
         }
@@ -97,7 +105,7 @@ impl WorkerPicker for SoftmaxPicker {
         _context: &WorkerSelectionContext<'_>,
         input: WorkerInputView<'_>,
     ) -> Result<usize, WorkerSelectionPolicyError> {
-        let costs = || input.candidates().iter().map(|candidate| candidate.cost());
+        let costs = || input.costs().iter().copied();
         let scale = Scale::of(costs());
         let mut chosen = None;
         let mut total = 0.0;
