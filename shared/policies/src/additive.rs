@@ -84,25 +84,18 @@ impl WorkerScorer for AdditiveScorer {
     }
 }
 
-/// The signals of rows that differ in their load and their device overlap alone: nearly every decision's.
+/// The signals of rows that hold blocks on the device only and among which none is preferred: nearly every decision's.
 struct Plain<'a> {
     load: &'a LoadColumns<'a>,
     device: &'a [f64],
-    /// Overlap in host memory, on disk and in a shared cache.
-    slow_tiers: [f64; 3],
-    multiplier: f64,
 }
 
 impl<'a> Plain<'a> {
     fn of(rows: &'a CandidateColumns<'_>) -> Result<Option<Self>, WorkerSelectionPolicyError> {
         let (load, cache) = (signals::loads(rows)?, signals::caches(rows)?);
-        let columns = (cache.host, cache.disk, cache.shared, signals::multipliers(rows)?);
-        let (Column::Same(host), Column::Same(disk), Column::Same(shared), Column::Same(multiplier)) =
-            columns
-        else {
-            return Ok(None);
-        };
-        Ok(Some(Self { load, device: cache.device, slow_tiers: [host, disk, shared], multiplier }))
+        let are_plain = [cache.host, cache.disk, cache.shared].iter().all(|tier| *tier == Column::Same(0.0))
+            && signals::multipliers(rows)? == Column::Same(1.0);
+        Ok(are_plain.then_some(Self { load, device: cache.device }))
     }
 }
 
@@ -116,26 +109,26 @@ impl AdditiveScorer {
         signals::preferred(candidate, prefill + load.decode_cost_blocks() + requests)
     }
 
-    /// The costs of plain rows: the same arithmetic, column by column.
+    /// The costs of plain rows: the same arithmetic without what adds 0 or multiplies by 1, column by column.
     fn fill(&self, plain: &Plain<'_>, costs: &mut [f64]) {
         let requests = &plain.load.active_requests[..costs.len()];
         if self.decode_active_request_weight == 0.0 {
-            self.fill_with(|_| 0.0, plain, costs);
+            self.fill_with(|_, blocks| blocks, plain, costs);
         } else {
-            self.fill_with(|row| self.decode_active_request_weight * requests[row] as f64, plain, costs);
+            let weight = self.decode_active_request_weight;
+            self.fill_with(|row, blocks| blocks + weight * requests[row] as f64, plain, costs);
         }
     }
 
     // The slices are of one length that the compiler knows, so that it can take several rows at a time.
     #[inline(always)]
-    fn fill_with(&self, requests: impl Fn(usize) -> f64, plain: &Plain<'_>, costs: &mut [f64]) {
-        let Plain { load, device, slow_tiers, multiplier } = *plain;
-        let rows = costs.len();
-        let (raw, decode, device) =
-            (&load.raw_prefill_blocks[..rows], &load.decode_cost_blocks[..rows], &device[..rows]);
+    fn fill_with(&self, with_requests: impl Fn(usize, f64) -> f64, plain: &Plain<'_>, costs: &mut [f64]) {
+        let (load, rows) = (plain.load, costs.len());
+        let (raw, decode) = (&load.raw_prefill_blocks[..rows], &load.decode_cost_blocks[..rows]);
+        let device = &plain.device[..rows];
         for (row, cost) in costs.iter_mut().enumerate() {
-            let prefill = self.prefill(raw[row], self.credit(1.0, device[row], slow_tiers));
-            *cost = signals::multiplied(prefill + decode[row] + requests(row), multiplier);
+            let prefill = self.prefill(raw[row], self.overlap_score_credit * device[row]);
+            *cost = signals::finite(with_requests(row, prefill + decode[row]));
         }
     }
 
@@ -144,7 +137,6 @@ impl AdditiveScorer {
         self.prefill_load_scale * (raw_prefill_blocks - credit).max(0.0)
     }
 
-    #[inline(always)]
     fn credit(&self, decay: f64, device: f64, [host, disk, shared]: [f64; 3]) -> f64 {
         self.overlap_score_credit * decay * device
             + self.host_cache_hit_weight * host

@@ -59,25 +59,39 @@ impl WorkerPicker for LowestCostPicker {
         _context: &WorkerSelectionContext<'_>,
         input: WorkerInputView<'_>,
     ) -> Result<usize, WorkerSelectionPolicyError> {
-        let mut lowest = f64::INFINITY;
-        let mut chosen = None;
-        let mut ties = 0;
-        for (first_row, chunk) in (0..).step_by(CHUNK).zip(input.costs().chunks(CHUNK)) {
-            if !chunk.iter().fold(false, |any, cost| any | (*cost <= lowest)) {
-                continue;
+        let mut cheapest = Cheapest { cost: f64::INFINITY, row: None, ties: 0 };
+        let (chunks, rest) = input.costs().as_chunks::<CHUNK>();
+        for (chunk, costs) in chunks.iter().enumerate() {
+            if costs.iter().fold(false, |any, cost| any | (*cost <= cheapest.cost)) {
+                cheapest.look_at(chunk * CHUNK, costs, &mut self.generator);
             }
-            for (row, &cost) in (first_row..).zip(chunk) {
-                if cost < lowest {
-                    (lowest, chosen, ties) = (cost, Some(row), 1);
-                } else if cost == lowest {
-                    ties += 1;
-                    if self.generator.below(ties) == 0 {
-                        chosen = Some(row);
-                    }
+        }
+        cheapest.look_at(chunks.len() * CHUNK, rest, &mut self.generator);
+        cheapest.row.ok_or_else(no_candidate)
+    }
+}
+
+/// The cheapest row so far.
+struct Cheapest {
+    cost: f64,
+    row: Option<usize>,
+    /// Rows that cost the same, this one included.
+    ties: usize,
+}
+
+impl Cheapest {
+    /// Goes on with the rows from `first` on.
+    fn look_at(&mut self, first: usize, costs: &[f64], generator: &mut Generator) {
+        for (row, &cost) in (first..).zip(costs) {
+            if cost < self.cost {
+                *self = Self { cost, row: Some(row), ties: 1 };
+            } else if cost == self.cost {
+                self.ties += 1;
+                if generator.below(self.ties) == 0 {
+                    self.row = Some(row);
                 }
             }
         }
-        chosen.ok_or_else(no_candidate)
     }
 }
 

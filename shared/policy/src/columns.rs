@@ -109,7 +109,21 @@ impl<'a> CandidateColumns<'a> {
 
     /// The rows one by one, each with the groups that are there.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = WorkerCandidate> {
-        (0..self.len()).map(|row| self.candidate(row))
+        let rows = self.cut();
+        (0..rows.len()).map(move |row| rows.candidate(row))
+    }
+
+    /// The same columns, of whose lengths the compiler knows that they are one: no row's look-ups are checked.
+    fn cut(&self) -> Self {
+        let rows = self.len();
+        let mut cut = *self;
+        if let Some(cache) = self.cache() {
+            cut.cache = cache.cut(rows);
+        }
+        if let Some(load) = self.load() {
+            cut.load = load.cut(rows);
+        }
+        cut
     }
 
     /// What the next component sees: `inputs` and no more.
@@ -134,6 +148,11 @@ impl<'a> CandidateColumns<'a> {
 
 impl CacheColumns<'_> {
     #[inline]
+    fn cut(&self, rows: usize) -> Self {
+        Self { effective: &self.effective[..rows], device: &self.device[..rows], ..*self }
+    }
+
+    #[inline]
     pub(crate) fn at(&self, row: usize) -> WorkerCacheInput {
         WorkerCacheInput {
             effective: self.effective[row],
@@ -146,6 +165,16 @@ impl CacheColumns<'_> {
 }
 
 impl LoadColumns<'_> {
+    #[inline]
+    fn cut(&self, rows: usize) -> Self {
+        Self {
+            raw_prefill_blocks: &self.raw_prefill_blocks[..rows],
+            active_prefill_tokens: &self.active_prefill_tokens[..rows],
+            decode_cost_blocks: &self.decode_cost_blocks[..rows],
+            active_requests: &self.active_requests[..rows],
+        }
+    }
+
     #[inline]
     pub(crate) fn at(&self, row: usize) -> WorkerLoadInput {
         WorkerLoadInput {

@@ -83,7 +83,12 @@ impl Cache {
 }
 
 fn has_any(blocks: &[u32]) -> bool {
-    blocks.iter().fold(0, |any, blocks| any | blocks) > 0
+    bits_of(blocks) > 0
+}
+
+/// All bits that are set in any of `blocks`.
+fn bits_of(blocks: &[u32]) -> u32 {
+    blocks.iter().fold(0, |bits, blocks| bits | blocks)
 }
 
 /// A tier's blocks, which the index counts by slot, by eligible row.
@@ -93,7 +98,13 @@ fn fill_tier(column: &mut Vec<f64>, by_slot: &[u32], fleet: &FleetColumns, eligi
     if !eligible.are_all() {
         column.extend(eligible.positions().iter().map(|position| at(fleet.slots[*position])));
     } else if fleet.are_slots_in_order {
-        column.extend(by_slot.iter().take(eligible.len()).map(|blocks| f64::from(*blocks)));
+        let blocks = &by_slot[..by_slot.len().min(eligible.len())];
+        if bits_of(blocks) >> 31 == 0 {
+            // Signed numbers are converted several at a time.
+            column.extend(blocks.iter().map(|blocks| f64::from(blocks.cast_signed())));
+        } else {
+            column.extend(blocks.iter().map(|blocks| f64::from(*blocks)));
+        }
         column.resize(eligible.len(), 0.0);
     } else {
         column.extend(fleet.slots.iter().map(|slot| at(*slot)));
