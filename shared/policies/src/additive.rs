@@ -128,7 +128,9 @@ impl AdditiveScorer {
         let device = &plain.device[..rows];
         for (row, cost) in costs.iter_mut().enumerate() {
             let prefill = self.prefill(raw[row], self.overlap_score_credit * device[row]);
-            *cost = signals::finite(with_requests(row, prefill + decode[row]));
+            // No addend is negative, so the sum can be too large only.
+            let sum = with_requests(row, prefill + decode[row]);
+            *cost = if sum > f64::MAX { f64::MAX } else { sum };
         }
     }
 

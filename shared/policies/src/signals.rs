@@ -47,13 +47,7 @@ pub(crate) fn preferred(candidate: &WorkerCandidate, cost: f64) -> Result<f64, W
 /// See [`preferred`].
 #[inline]
 pub(crate) fn multiplied(cost: f64, multiplier: f64) -> f64 {
-    finite(cost * multiplier)
-}
-
-/// The finite cost that is nearest to `cost`.
-#[inline]
-pub(crate) const fn finite(cost: f64) -> f64 {
-    cost.clamp(-f64::MAX, f64::MAX)
+    (cost * multiplier).clamp(-f64::MAX, f64::MAX)
 }
 
 /// Every cost as [`preferred`] leaves it.

@@ -87,10 +87,17 @@ pub struct PolicyHost {
     left: Left,
 }
 
+/// When a policy was called: as the scheduler was told, and as the clock says.
+#[derive(Clone, Copy)]
+struct Moment {
+    now_ms: u64,
+    started_us: u64,
+}
+
 /// What a policy's filters left.
 #[derive(Default)]
 struct Left {
-    /// Positions among the rows that there were; only where there are filters.
+    /// Positions among the rows that there were.
     kept: Vec<usize>,
     rows: Rows,
     /// Whether any row was dropped.
@@ -188,40 +195,42 @@ impl PolicyHost {
         if self.policy.is_none() {
             return self.fall_back(context, rows, "quarantined");
         }
+        let called = Moment { now_ms, started_us: self.clock.now_us() };
+        if !self.policy.as_ref().is_some_and(WorkerSelectionPolicy::has_filters) {
+            return self.choose_among(called, context, rows, Ok(()));
+        }
         let mut left = std::mem::take(&mut self.left);
-        let choice = self.choose_left(now_ms, context, rows, &mut left);
+        let filtered = filter(&mut self.policy, context, rows, &mut left);
+        let choice = self.choose_among(called, context, &left.among(rows), filtered);
         let choice = choice.map(|choice| Choice { pick: left.among_all(choice.pick), ..choice });
         self.left = left;
         choice
     }
 
-    /// Chooses one of the rows that the policy's filters leave, and counts among those.
-    fn choose_left(
+    /// Chooses one of the rows that the filters left, and counts among those.
+    fn choose_among(
         &mut self,
-        now_ms: u64,
+        called: Moment,
         context: &WorkerSelectionContext<'_>,
         rows: &CandidateColumns<'_>,
-        left: &mut Left,
+        filtered: Result<(), Failed>,
     ) -> Result<Choice, WorkerSelectionPolicyError> {
-        let started_us = self.clock.now_us();
-        let filtered = filter(&mut self.policy, context, rows, left);
-        let rows = &left.among(rows);
         let outcome = filtered.and_then(|()| {
             guarded(&mut self.policy, |policy| host::choose(policy, context, rows, &mut self.scratch))
         });
-        let spent_ms = self.clock.now_us().saturating_sub(started_us) / 1_000;
+        let spent_ms = self.clock.now_us().saturating_sub(called.started_us) / 1_000;
         match outcome {
             Ok(pick) => {
-                self.judge_time(now_ms, spent_ms);
+                self.judge_time(called.now_ms, spent_ms);
                 Ok(Choice { pick, chosen_by: ChosenBy::Policy })
             }
             Err(Failed::AllFiltered(error)) => {
-                self.judge_time(now_ms, spent_ms);
+                self.judge_time(called.now_ms, spent_ms);
                 Err(error)
             }
             Err(Failed::Policy(failure)) => {
                 let label = failure.label;
-                self.failed(now_ms, failure);
+                self.failed(called.now_ms, failure);
                 self.fall_back(context, rows, label)
             }
         }
@@ -330,7 +339,7 @@ enum Failed {
     Policy(PolicyFailure),
 }
 
-/// Runs the filters, if there are any. Whatever happens, `left` says which rows a fallback may choose from: those that the
+/// Runs the filters. Whatever happens, `left` says which rows a fallback may choose from: those that the
 /// filters left, or all if the filters failed.
 fn filter(
     slot: &mut Option<WorkerSelectionPolicy>,
@@ -339,9 +348,6 @@ fn filter(
     left: &mut Left,
 ) -> Result<(), Failed> {
     left.is_narrower = false;
-    if !slot.as_ref().is_some_and(WorkerSelectionPolicy::has_filters) {
-        return Ok(());
-    }
     guarded(slot, |policy| host::filter(policy, context, rows, &mut left.kept))?;
     if left.kept.len() < rows.len() {
         left.is_narrower = true;

@@ -34,11 +34,12 @@ pub fn kept_blocks(blocks: &[SequenceHash]) -> Vec<KeptBlock> {
 pub(crate) fn keep_blocks(blocks: &[SequenceHash], kept: &mut Vec<KeptBlock>) {
     kept.clear();
     let (near, far) = blocks.split_at(blocks.len().min(NEAR_DEPTH));
-    let strides = near.chunks(NEAR_STRIDE).chain(far.chunks(FAR_STRIDE));
-    // No stride is empty or longer than a u32 says.
-    kept.extend(strides.filter_map(|stride| {
-        Some(KeptBlock { hash: *stride.last()?, weight: u32::try_from(stride.len()).ok()? })
-    }));
+    for stride in near.chunks(NEAR_STRIDE).chain(far.chunks(FAR_STRIDE)) {
+        if let Some(last) = stride.last() {
+            // A stride is at most 256 long.
+            kept.push(KeptBlock { hash: *last, weight: stride.len() as u32 });
+        }
+    }
 }
 
 /// A row's column and how many of its reservations have the block.
