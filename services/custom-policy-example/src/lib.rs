@@ -12,7 +12,8 @@
 //!
 //! The module `work` implements [`WorkerScorer`](switchtower_policy::WorkerScorer). It says which groups of signals it
 //! reads, so that the host computes no others, and gives each row a finite cost, lower is better. This one weighs
-//! uncached tokens by how busy the rows are on average. That needs all rows at once, so it implements `score_batch`;
+//! uncached tokens by how busy the rows are on average. That needs all rows at once, so it implements `score_batch`, which is
+//! handed the signals as columns;
 //! where a row's cost is its own affair, `score` alone is enough. Costs of several scorers are summed.
 //!
 //! # 2. The choice: a picker

@@ -40,7 +40,7 @@ fn costs(rows: &[WorkerCandidate]) -> Vec<f64> {
     let mut scratch = host::Scratch::default();
     let mut policy = policy(SessionAffinity::default());
     host::evaluate(&mut policy, &stranger(), &mut rows.to_vec(), &mut scratch).unwrap();
-    scratch.scored().iter().map(|row| row.cost()).collect()
+    scratch.costs().to_vec()
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //! behind it. Knows no sessions. The policy's only scorer.
 
 use switchtower_policy::{
-    WorkerCandidate, WorkerInputs, WorkerScorer, WorkerSelectionContext, WorkerSelectionPolicyError,
+    CandidateColumns, WorkerCandidate, WorkerInputs, WorkerScorer, WorkerSelectionContext,
+    WorkerSelectionPolicyError,
 };
 
 /// How many times `busy_backlog_tokens` the mean backlog may weigh.
@@ -44,14 +45,14 @@ impl WorkerScorer for DelayScorer {
     fn score_batch(
         &mut self,
         context: &WorkerSelectionContext<'_>,
-        candidates: &[WorkerCandidate],
+        rows: &CandidateColumns<'_>,
         costs: &mut [f64],
     ) -> Result<(), WorkerSelectionPolicyError> {
-        let backlogs = candidates.iter().map(backlog_tokens);
-        let sum = backlogs.sum::<Result<f64, _>>()?;
-        let weight = self.weight(sum / candidates.len().max(1) as f64);
-        for (candidate, place) in candidates.iter().zip(costs) {
-            *place = cost(context, candidate, weight)?;
+        let load = rows.load().ok_or_else(|| unavailable("load"))?;
+        let sum: f64 = load.active_prefill_tokens.iter().map(|tokens| *tokens as f64).sum();
+        let weight = self.weight(sum / rows.len().max(1) as f64);
+        for (candidate, place) in rows.iter().zip(costs) {
+            *place = cost(context, &candidate, weight)?;
         }
         Ok(())
     }

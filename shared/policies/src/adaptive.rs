@@ -8,8 +8,9 @@ use crate::{cost_picker, signals};
 use chosen::{Chosen, NotingPicker};
 use ledger::Ledger;
 use switchtower_policy::{
-    KvRouterConfig, RoutingPartitionRef, WorkerCandidate, WorkerIdentity, WorkerInputs, WorkerScorer,
-    WorkerSelectionContext, WorkerSelectionPolicy, WorkerSelectionPolicyError, WorkerSelectionPolicyFactory,
+    CandidateColumns, Column, KvRouterConfig, RoutingPartitionRef, WorkerCandidate, WorkerInputs,
+    WorkerScorer, WorkerSelectionContext, WorkerSelectionPolicy, WorkerSelectionPolicyError,
+    WorkerSelectionPolicyFactory,
 };
 
 /// Tokens in front of the request, with those that it adds weighted by what they cost everybody.
@@ -59,7 +60,7 @@ impl WorkerSelectionPolicyFactory for Adaptive {
         let scorer = AdaptiveScorer {
             parameters: *self,
             chosen: chosen.clone(),
-            offers: Vec::new(),
+            offers: Offers::default(),
             uncached: RunningMean::default(),
             ledger: Ledger::new(self.balance_memory),
         };
@@ -73,19 +74,18 @@ struct AdaptiveScorer {
     /// Which of the last offers was taken.
     chosen: Chosen,
     /// The rows of the last request, kept until it is known which was taken; used again.
-    offers: Vec<Offer>,
+    offers: Offers,
     uncached: RunningMean,
     ledger: Ledger,
 }
 
-/// What a row would have to do for the request, in tokens.
-#[derive(Clone, Copy)]
-struct Offer {
-    row: WorkerIdentity,
-    active: f64,
-    uncached: f64,
+/// What each row would have to do for the request, in tokens.
+#[derive(Default)]
+struct Offers {
+    active: Vec<f64>,
+    uncached: Vec<f64>,
     /// What the row was given before, as the ledger remembers it.
-    given: f64,
+    given: Vec<f64>,
 }
 
 /// The sums that all rows of one request are weighed with.
@@ -122,37 +122,46 @@ impl RunningMean {
 impl AdaptiveScorer {
     /// Books the last request on the row that was picked for it.
     fn settle(&mut self) {
-        if let Some(offer) = self.chosen.take().and_then(|row| self.offers.get(row)) {
-            self.uncached.add(offer.uncached);
-            self.ledger.charge(offer.row, offer.uncached, self.offers.len());
+        if let Some((row, worker)) = self.chosen.take()
+            && let Some(uncached) = self.offers.uncached.get(row)
+        {
+            self.uncached.add(*uncached);
+            self.ledger.charge(worker, *uncached, self.offers.uncached.len());
         }
     }
 
-    /// Notes every row's offer; returns what they are weighed with. One pass, because there may be many rows.
+    /// Notes every row's offer; returns what they are weighed with.
     fn collect(
         &mut self,
         context: &WorkerSelectionContext<'_>,
-        candidates: &[WorkerCandidate],
+        rows: &CandidateColumns<'_>,
     ) -> Result<Weights, WorkerSelectionPolicyError> {
-        self.offers.clear();
+        let (load, cache) = (signals::loads(rows)?, signals::caches(rows)?);
+        let Offers { active, uncached, given } = &mut self.offers;
+        refill(active, load.active_prefill_tokens.iter().map(|tokens| *tokens as f64));
+        refill(uncached, cache.effective.iter().map(|blocks| uncached_tokens(context, *blocks)));
         let mut reader = self.ledger.reader();
-        let multiplier = candidates.first().and_then(WorkerCandidate::preferred_taint_multiplier);
-        let (mut sum_active, mut sum_given, mut are_alike) = (0.0, 0.0, true);
-        for candidate in candidates {
-            let row = candidate.worker();
-            let (active, uncached) = work(context, candidate)?;
-            let given = reader.given(row);
-            sum_active += active;
-            sum_given += given;
-            are_alike &= candidate.preferred_taint_multiplier() == multiplier;
-            self.offers.push(Offer { row, active, uncached, given });
-        }
-        let rows = candidates.len().max(1) as f64;
+        refill(given, rows.workers().iter().map(|worker| reader.given(*worker)));
+        let count = rows.len().max(1) as f64;
+        let (mean_active, mean_given) = (sum_of_integers(active) / count, given.iter().sum::<f64>() / count);
+        let are_alike = match signals::multipliers(rows)? {
+            Column::Same(_) => true,
+            Column::Each(multipliers) => multipliers.windows(2).all(|pair| pair[0] == pair[1]),
+        };
         Ok(Weights {
-            uncached: self.uncached_weight(context, sum_active / rows),
+            uncached: self.uncached_weight(context, mean_active),
             balance: if are_alike { self.parameters.balance_weight } else { 0.0 },
-            given: sum_given / rows,
+            given: mean_given,
         })
+    }
+
+    /// The cost of every offer, before preferences.
+    fn weigh(&self, weights: &Weights, costs: &mut [f64]) {
+        let Offers { active, uncached, given } = &self.offers;
+        for (((cost, active), uncached), given) in costs.iter_mut().zip(active).zip(uncached).zip(given) {
+            let imbalance = weights.balance * (given - weights.given);
+            *cost = active + weights.uncached * uncached + imbalance;
+        }
     }
 
     fn uncached_weight(&self, context: &WorkerSelectionContext<'_>, mean_active: f64) -> f64 {
@@ -162,15 +171,27 @@ impl AdaptiveScorer {
     }
 }
 
-/// Booked prefill tokens of the row, and the tokens of this prompt that it would have to compute.
+/// Tokens of this prompt that a row would have to compute which holds this many effective blocks of it.
 #[inline(always)]
-fn work(
-    context: &WorkerSelectionContext<'_>,
-    candidate: &WorkerCandidate,
-) -> Result<(f64, f64), WorkerSelectionPolicyError> {
-    let active = signals::load(candidate)?.active_prefill_tokens() as f64;
-    let cached = signals::cache(candidate)?.effective() * f64::from(context.block_size());
-    Ok((active, (context.prompt_tokens() as f64 - cached).max(0.0)))
+fn uncached_tokens(context: &WorkerSelectionContext<'_>, effective_blocks: f64) -> f64 {
+    (context.prompt_tokens() as f64 - effective_blocks * f64::from(context.block_size())).max(0.0)
+}
+
+fn refill(column: &mut Vec<f64>, values: impl Iterator<Item = f64>) {
+    column.clear();
+    column.extend(values);
+}
+
+/// The sum of whole numbers, several at a time. It is exact, and so the same in any order, while it is below 2⁵³.
+fn sum_of_integers(values: &[f64]) -> f64 {
+    let mut lanes = [0.0; 8];
+    let (chunks, rest) = values.as_chunks();
+    for chunk in chunks {
+        for (lane, value) in lanes.iter_mut().zip::<&[f64; 8]>(chunk) {
+            *lane += value;
+        }
+    }
+    lanes.iter().chain(rest).sum()
 }
 
 impl WorkerScorer for AdaptiveScorer {
@@ -184,23 +205,21 @@ impl WorkerScorer for AdaptiveScorer {
         context: &WorkerSelectionContext<'_>,
         candidate: &WorkerCandidate,
     ) -> Result<f64, WorkerSelectionPolicyError> {
-        let (active, uncached) = work(context, candidate)?;
+        let active = signals::load(candidate)?.active_prefill_tokens() as f64;
+        let uncached = uncached_tokens(context, signals::cache(candidate)?.effective());
         signals::preferred(candidate, active + self.uncached_weight(context, active) * uncached)
     }
 
     fn score_batch(
         &mut self,
         context: &WorkerSelectionContext<'_>,
-        candidates: &[WorkerCandidate],
+        rows: &CandidateColumns<'_>,
         costs: &mut [f64],
     ) -> Result<(), WorkerSelectionPolicyError> {
         self.settle();
-        let weights = self.collect(context, candidates)?;
-        for ((candidate, offer), cost) in candidates.iter().zip(&self.offers).zip(costs) {
-            let imbalance = weights.balance * (offer.given - weights.given);
-            let tokens = offer.active + weights.uncached * offer.uncached + imbalance;
-            *cost = signals::preferred(candidate, tokens)?;
-        }
+        let weights = self.collect(context, rows)?;
+        self.weigh(&weights, costs);
+        signals::multiply(costs, signals::multipliers(rows)?);
         Ok(())
     }
 }

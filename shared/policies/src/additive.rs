@@ -3,8 +3,8 @@
 
 use crate::{cheapest_by, signals};
 use switchtower_policy::{
-    KvRouterConfig, RoutingPartitionRef, WorkerCacheInput, WorkerCandidate, WorkerInputs, WorkerScorer,
-    WorkerSelectionContext, WorkerSelectionPolicy, WorkerSelectionPolicyError,
+    CandidateColumns, Column, KvRouterConfig, LoadColumns, RoutingPartitionRef, WorkerCandidate,
+    WorkerInputs, WorkerScorer, WorkerSelectionContext, WorkerSelectionPolicy, WorkerSelectionPolicyError,
 };
 
 /// Weighted sum, in blocks. With raw prefill blocks p, decode cost blocks D and active requests A of a row:
@@ -66,36 +66,84 @@ impl WorkerScorer for AdditiveScorer {
     fn score_batch(
         &mut self,
         context: &WorkerSelectionContext<'_>,
-        candidates: &[WorkerCandidate],
+        rows: &CandidateColumns<'_>,
         costs: &mut [f64],
     ) -> Result<(), WorkerSelectionPolicyError> {
-        let decay = Decay::over(self.overlap_score_credit_decay, context, candidates);
-        for (candidate, cost) in candidates.iter().zip(costs) {
-            let decay = decay.as_ref().map_or(1.0, |decay| decay.of(candidate));
-            *cost = self.cost(candidate, decay)?;
+        let decay = Decay::over(self.overlap_score_credit_decay, context, signals::loads(rows)?);
+        if decay.is_none()
+            && let Some(plain) = Plain::of(rows)?
+        {
+            self.fill(&plain, costs);
+            return Ok(());
+        }
+        for (candidate, cost) in rows.iter().zip(costs) {
+            let decay = decay.as_ref().map_or(1.0, |decay| decay.of(&candidate));
+            *cost = self.cost(&candidate, decay)?;
         }
         Ok(())
     }
 }
 
+/// The signals of rows that hold blocks on the device only and among which none is preferred: nearly every decision's.
+struct Plain<'a> {
+    load: &'a LoadColumns<'a>,
+    device: &'a [f64],
+}
+
+impl<'a> Plain<'a> {
+    fn of(rows: &'a CandidateColumns<'_>) -> Result<Option<Self>, WorkerSelectionPolicyError> {
+        let (load, cache) = (signals::loads(rows)?, signals::caches(rows)?);
+        let are_plain = [cache.host, cache.disk, cache.shared].iter().all(|tier| *tier == Column::Same(0.0))
+            && signals::multipliers(rows)? == Column::Same(1.0);
+        Ok(are_plain.then_some(Self { load, device: cache.device }))
+    }
+}
+
 impl AdditiveScorer {
-    // Called for every row, and its result is as large as an error.
-    #[inline(always)]
     fn cost(&self, candidate: &WorkerCandidate, decay: f64) -> Result<f64, WorkerSelectionPolicyError> {
-        let load = signals::load(candidate)?;
-        let credit = self.credit(signals::cache(candidate)?, decay);
-        let adjusted = (load.raw_prefill_blocks() - credit).max(0.0);
-        let cost = self.prefill_load_scale * adjusted
-            + load.decode_cost_blocks()
-            + self.decode_active_request_weight * load.active_requests() as f64;
-        signals::preferred(candidate, cost)
+        let (load, cache) = (signals::load(candidate)?, signals::cache(candidate)?);
+        let slow_tiers = [cache.host(), cache.disk(), cache.shared()];
+        let credit = self.credit(decay, cache.device(), slow_tiers);
+        let prefill = self.prefill(load.raw_prefill_blocks(), credit);
+        let requests = self.decode_active_request_weight * load.active_requests() as f64;
+        signals::preferred(candidate, prefill + load.decode_cost_blocks() + requests)
     }
 
-    fn credit(&self, cache: &WorkerCacheInput, decay: f64) -> f64 {
-        self.overlap_score_credit * decay * cache.device()
-            + self.host_cache_hit_weight * cache.host()
-            + self.disk_cache_hit_weight * cache.disk()
-            + self.shared_cache_multiplier * cache.shared()
+    /// The costs of plain rows: the same arithmetic without what adds 0 or multiplies by 1, column by column.
+    fn fill(&self, plain: &Plain<'_>, costs: &mut [f64]) {
+        let requests = &plain.load.active_requests[..costs.len()];
+        if self.decode_active_request_weight == 0.0 {
+            self.fill_with(|_, blocks| blocks, plain, costs);
+        } else {
+            let weight = self.decode_active_request_weight;
+            self.fill_with(|row, blocks| blocks + weight * requests[row] as f64, plain, costs);
+        }
+    }
+
+    // The slices are of one length that the compiler knows, so that it can take several rows at a time.
+    #[inline(always)]
+    fn fill_with(&self, with_requests: impl Fn(usize, f64) -> f64, plain: &Plain<'_>, costs: &mut [f64]) {
+        let (load, rows) = (plain.load, costs.len());
+        let (raw, decode) = (&load.raw_prefill_blocks[..rows], &load.decode_cost_blocks[..rows]);
+        let device = &plain.device[..rows];
+        for (row, cost) in costs.iter_mut().enumerate() {
+            let prefill = self.prefill(raw[row], self.overlap_score_credit * device[row]);
+            // No addend is negative, so the sum can be too large only.
+            let sum = with_requests(row, prefill + decode[row]);
+            *cost = if sum > f64::MAX { f64::MAX } else { sum };
+        }
+    }
+
+    #[inline(always)]
+    fn prefill(&self, raw_prefill_blocks: f64, credit: f64) -> f64 {
+        self.prefill_load_scale * (raw_prefill_blocks - credit).max(0.0)
+    }
+
+    fn credit(&self, decay: f64, device: f64, [host, disk, shared]: [f64; 3]) -> f64 {
+        self.overlap_score_credit * decay * device
+            + self.host_cache_hit_weight * host
+            + self.disk_cache_hit_weight * disk
+            + self.shared_cache_multiplier * shared
     }
 }
 
@@ -108,13 +156,13 @@ struct Decay {
 
 impl Decay {
     /// None where nothing decays, which needs no look at the rows.
-    fn over(rate: f64, context: &WorkerSelectionContext<'_>, candidates: &[WorkerCandidate]) -> Option<Self> {
+    fn over(rate: f64, context: &WorkerSelectionContext<'_>, load: &LoadColumns<'_>) -> Option<Self> {
         if rate == 0.0 {
             return None;
         }
-        let backlogs = candidates.iter().filter_map(|row| Some(row.load()?.active_prefill_tokens()));
+        let least = load.active_prefill_tokens.iter().min().copied().unwrap_or(0);
         let prompt_tokens = f64::from(context.block_size()) * context.request_blocks().max(1) as f64;
-        Some(Self { rate: rate / prompt_tokens, least_prefill_tokens: backlogs.min().unwrap_or(0) })
+        Some(Self { rate: rate / prompt_tokens, least_prefill_tokens: least })
     }
 
     fn of(&self, candidate: &WorkerCandidate) -> f64 {

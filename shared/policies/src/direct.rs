@@ -44,7 +44,7 @@ impl WorkerPicker for PinPicker {
             )
         })?;
         let row = self.among_ranks.pick(context, input)?;
-        let picked = input.candidates().get(row).map(|candidate| candidate.worker().worker_id);
+        let picked = input.workers().get(row).map(|worker| worker.worker_id);
         if picked == Some(pinned) {
             return Ok(row);
         }

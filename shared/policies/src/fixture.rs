@@ -39,7 +39,7 @@ pub(crate) fn costs(
     let mut policy = factory.build(config, "aggregated", RoutingPartitionRef::new("model", "default"));
     let mut scratch = host::Scratch::default();
     host::evaluate(&mut policy, context, &mut rows.to_vec(), &mut scratch).unwrap();
-    scratch.scored().iter().map(|candidate| candidate.cost()).collect()
+    scratch.costs().to_vec()
 }
 
 /// The rows that `policy` picks in `draws` decisions over `rows` rows without any signal.

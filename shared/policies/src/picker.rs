@@ -48,28 +48,50 @@ impl LowestCostPicker {
     }
 }
 
+/// Costs that are looked at together before any of them is looked at alone.
+const CHUNK: usize = 32;
+
 impl WorkerPicker for LowestCostPicker {
-    /// One pass: the n-th row that ties takes the place with probability 1/n, which leaves each with 1/n in the end.
+    /// One pass: the n-th row that ties takes the place with probability 1/n, which leaves each with 1/n in the end. Chunks
+    /// in which all rows cost more than the cheapest so far, which is nearly all of them, take one comparison per row.
     fn pick(
         &mut self,
         _context: &WorkerSelectionContext<'_>,
         input: WorkerInputView<'_>,
     ) -> Result<usize, WorkerSelectionPolicyError> {
-        let mut lowest = f64::INFINITY;
-        let mut chosen = None;
-        let mut ties = 0;
-        for (row, candidate) in input.candidates().iter().enumerate() {
-            let cost = candidate.cost();
-            if cost < lowest {
-                (lowest, chosen, ties) = (cost, Some(row), 1);
-            } else if cost == lowest {
-                ties += 1;
-                if self.generator.below(ties) == 0 {
-                    chosen = Some(row);
+        let mut cheapest = Cheapest { cost: f64::INFINITY, row: None, ties: 0 };
+        let (chunks, rest) = input.costs().as_chunks::<CHUNK>();
+        for (chunk, costs) in chunks.iter().enumerate() {
+            if costs.iter().fold(false, |any, cost| any | (*cost <= cheapest.cost)) {
+                cheapest.look_at(chunk * CHUNK, costs, &mut self.generator);
+            }
+        }
+        cheapest.look_at(chunks.len() * CHUNK, rest, &mut self.generator);
+        cheapest.row.ok_or_else(no_candidate)
+    }
+}
+
+/// The cheapest row so far.
+struct Cheapest {
+    cost: f64,
+    row: Option<usize>,
+    /// Rows that cost the same, this one included.
+    ties: usize,
+}
+
+impl Cheapest {
+    /// Goes on with the rows from `first` on.
+    fn look_at(&mut self, first: usize, costs: &[f64], generator: &mut Generator) {
+        for (row, &cost) in (first..).zip(costs) {
+            if cost < self.cost {
+                *self = Self { cost, row: Some(row), ties: 1 };
+            } else if cost == self.cost {
+                self.ties += 1;
+                if generator.below(self.ties) == 0 {
+                    self.row = Some(row);
                 }
             }
         }
-        chosen.ok_or_else(no_candidate)
     }
 }
 
@@ -97,7 +119,7 @@ impl WorkerPicker for SoftmaxPicker {
         _context: &WorkerSelectionContext<'_>,
         input: WorkerInputView<'_>,
     ) -> Result<usize, WorkerSelectionPolicyError> {
-        let costs = || input.candidates().iter().map(|candidate| candidate.cost());
+        let costs = || input.costs().iter().copied();
         let scale = Scale::of(costs());
         let mut chosen = None;
         let mut total = 0.0;

@@ -46,10 +46,10 @@ impl WorkerPicker for TwoChoicesPicker {
         _context: &WorkerSelectionContext<'_>,
         input: WorkerInputView<'_>,
     ) -> Result<usize, WorkerSelectionPolicyError> {
-        let rows = input.candidates();
-        let (first, second) = self.draw(rows.len());
-        match (rows.get(first), rows.get(second)) {
-            (Some(one), Some(other)) => Ok(if other.cost() < one.cost() { second } else { first }),
+        let costs = input.costs();
+        let (first, second) = self.draw(costs.len());
+        match (costs.get(first), costs.get(second)) {
+            (Some(one), Some(other)) => Ok(if other < one { second } else { first }),
             _ => Err(no_candidate()),
         }
     }

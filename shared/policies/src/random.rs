@@ -27,7 +27,7 @@ impl WorkerPicker for RandomPicker {
         _context: &WorkerSelectionContext<'_>,
         input: WorkerInputView<'_>,
     ) -> Result<usize, WorkerSelectionPolicyError> {
-        match input.candidates().len() {
+        match input.costs().len() {
             0 => Err(no_candidate()),
             rows => Ok(self.generator.below(rows)),
         }

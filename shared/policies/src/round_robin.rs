@@ -28,12 +28,12 @@ struct TurnPicker {
 impl TurnPicker {
     /// The row that follows the last one, or the first where none does.
     fn next(&mut self, input: WorkerInputView<'_>) -> Option<usize> {
-        let rows = input.candidates();
+        let rows = input.workers();
         let Some(last) = self.last else {
             return (!rows.is_empty()).then(|| self.generator.below(rows.len()));
         };
-        let turns = rows.iter().map(|candidate| candidate.worker()).enumerate();
-        turns.min_by_key(|(_, worker)| (*worker <= last, *worker)).map(|(row, _)| row)
+        let turns = rows.iter().enumerate();
+        turns.min_by_key(|(_, worker)| (**worker <= last, **worker)).map(|(row, _)| row)
     }
 }
 
@@ -44,7 +44,7 @@ impl WorkerPicker for TurnPicker {
         input: WorkerInputView<'_>,
     ) -> Result<usize, WorkerSelectionPolicyError> {
         let row = self.next(input).ok_or_else(no_candidate)?;
-        self.last = input.candidates().get(row).map(|candidate| candidate.worker());
+        self.last = input.workers().get(row).copied();
         Ok(row)
     }
 }

@@ -65,14 +65,14 @@ impl WorkerPicker for StickyPicker {
         let Some(session) = context.session().map(|name| name_hash([name])) else {
             return self.of_new_sessions.pick(context, input);
         };
-        let rows = input.candidates();
+        let rows = input.workers();
         let bound = self.bindings.heard_of(session);
-        if let Some(row) = bound.and_then(|bound| rows.iter().position(|row| row.worker() == bound)) {
+        if let Some(row) = bound.and_then(|bound| rows.iter().position(|row| *row == bound)) {
             return Ok(row);
         }
         let row = self.of_new_sessions.pick(context, input)?;
-        if let Some(candidate) = rows.get(row) {
-            self.bindings.bind(session, candidate.worker());
+        if let Some(worker) = rows.get(row) {
+            self.bindings.bind(session, *worker);
         }
         Ok(row)
     }

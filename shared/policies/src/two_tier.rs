@@ -3,8 +3,8 @@
 
 use crate::{cheapest_by, signals};
 use switchtower_policy::{
-    KvRouterConfig, RoutingPartitionRef, WorkerCandidate, WorkerInputs, WorkerScorer, WorkerSelectionContext,
-    WorkerSelectionPolicy, WorkerSelectionPolicyError, WorkerSelectionPolicyFactory,
+    CandidateColumns, KvRouterConfig, RoutingPartitionRef, WorkerCandidate, WorkerInputs, WorkerScorer,
+    WorkerSelectionContext, WorkerSelectionPolicy, WorkerSelectionPolicyError, WorkerSelectionPolicyFactory,
 };
 
 /// Two tiers of rows. With the active requests A of a row, their extremes Amin and Amax, the device overlap d and its
@@ -55,15 +55,13 @@ struct Extremes {
 }
 
 impl Extremes {
-    fn of(candidates: &[WorkerCandidate]) -> Result<Self, WorkerSelectionPolicyError> {
-        let start = Self { least_requests: u64::MAX, most_requests: 0, most_device_blocks: 0.0 };
-        candidates.iter().try_fold(start, |extremes, candidate| {
-            let requests = signals::load(candidate)?.active_requests();
-            Ok(Self {
-                least_requests: extremes.least_requests.min(requests),
-                most_requests: extremes.most_requests.max(requests),
-                most_device_blocks: extremes.most_device_blocks.max(signals::cache(candidate)?.device()),
-            })
+    fn of(rows: &CandidateColumns<'_>) -> Result<Self, WorkerSelectionPolicyError> {
+        let requests = || signals::loads(rows).map(|load| load.active_requests.iter().copied());
+        let device = signals::caches(rows)?.device.iter().copied();
+        Ok(Self {
+            least_requests: requests()?.min().unwrap_or(u64::MAX),
+            most_requests: requests()?.max().unwrap_or(0),
+            most_device_blocks: device.fold(0.0, f64::max),
         })
     }
 }
@@ -96,15 +94,15 @@ impl WorkerScorer for TwoTierScorer {
     fn score_batch(
         &mut self,
         context: &WorkerSelectionContext<'_>,
-        candidates: &[WorkerCandidate],
+        rows: &CandidateColumns<'_>,
         costs: &mut [f64],
     ) -> Result<(), WorkerSelectionPolicyError> {
-        let extremes = Extremes::of(candidates)?;
+        let extremes = Extremes::of(rows)?;
         let least_blocks = self.first_tier_blocks(context, &extremes);
         let distance = 2.0 * (extremes.most_requests as f64 + 1.0);
-        for (candidate, cost) in candidates.iter().zip(costs) {
-            let in_second_tier = signals::cache(candidate)?.device() < least_blocks;
-            *cost = self.score(context, candidate)? + if in_second_tier { distance } else { 0.0 };
+        for (candidate, cost) in rows.iter().zip(costs) {
+            let in_second_tier = signals::cache(&candidate)?.device() < least_blocks;
+            *cost = self.score(context, &candidate)? + if in_second_tier { distance } else { 0.0 };
         }
         Ok(())
     }

@@ -5,9 +5,11 @@
 
 mod build;
 mod evaluate;
+mod rows;
 
-pub use build::{CacheWeights, ContextBuilder, cache, candidate, load};
+pub use build::{CacheWeights, ContextBuilder, cache, candidate, columns, load};
 pub use evaluate::{Pick, Scratch, choose, evaluate, filter};
+pub use rows::Rows;
 
 #[cfg(test)]
 mod tests;

@@ -16,6 +16,8 @@ impl WorkerInputs {
     pub const LOAD: Self = Self(2);
     /// Preferred-taint cost multiplier.
     pub const ROUTING: Self = Self(4);
+    /// Every group.
+    pub(crate) const ALL: Self = Self::CACHE.union(Self::LOAD).union(Self::ROUTING);
 
     /// Whether every group of `other` is in this set.
     #[must_use]
@@ -27,6 +29,11 @@ impl WorkerInputs {
     #[must_use]
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
+    }
+
+    /// The groups that both sets have.
+    pub(crate) const fn intersection(self, other: Self) -> Self {
+        Self(self.0 & other.0)
     }
 }
 

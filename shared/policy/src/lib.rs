@@ -7,6 +7,9 @@
 //! Rows arrive sorted by (worker, rank) so that decisions repeat; do not rely on it. Module [`host`] is the other
 //! side of the contract: it builds the inputs and runs a policy, for the scheduler and for a policy's own tests.
 //!
+//! A scorer that gives one row its cost at a time is all that most policies need. One that compares rows, or that is to
+//! cost next to nothing with thousands of them, implements [`WorkerScorer::score_batch`] and reads [`CandidateColumns`].
+//!
 //! A policy that prefers the worker with the most spare decode room, and breaks ties by the cache:
 //!
 //! ```
@@ -81,6 +84,7 @@
 //! ```
 
 mod candidate;
+mod columns;
 mod config;
 mod context;
 mod error;
@@ -90,6 +94,7 @@ mod policy;
 mod view;
 
 pub use candidate::{WorkerCacheInput, WorkerCandidate, WorkerLoadInput};
+pub use columns::{CacheColumns, CandidateColumns, Column, LoadColumns};
 pub use config::{InvalidConfig, KvRouterConfig};
 pub use context::{RoutingPartitionRef, WorkerIdentity, WorkerSelectionContext};
 pub use error::WorkerSelectionPolicyError;

@@ -1,7 +1,7 @@
 //! The three traits of a policy, and the policy they make up.
 
 use crate::{
-    KvRouterConfig, RoutingPartitionRef, WorkerCandidate, WorkerInputView, WorkerInputs,
+    CandidateColumns, KvRouterConfig, RoutingPartitionRef, WorkerCandidate, WorkerInputView, WorkerInputs,
     WorkerSelectionContext, WorkerSelectionPolicyError,
 };
 
@@ -25,19 +25,20 @@ pub trait WorkerScorer: Send + 'static {
         candidate: &WorkerCandidate,
     ) -> Result<f64, WorkerSelectionPolicyError>;
 
-    /// The costs of all rows at once, for scorers that compare rows. `costs` has one place per candidate, filled
-    /// with NaN: a place that is left alone is refused.
+    /// The costs of all rows at once, for scorers that compare rows or go through them column by column. `costs` has one
+    /// place per row, filled with NaN: a place that is left alone is refused. Without one of its own, a scorer's
+    /// [`score`](Self::score) is called for every row.
     ///
     /// # Errors
     /// As [`score`](Self::score).
     fn score_batch(
         &mut self,
         context: &WorkerSelectionContext<'_>,
-        candidates: &[WorkerCandidate],
+        rows: &CandidateColumns<'_>,
         costs: &mut [f64],
     ) -> Result<(), WorkerSelectionPolicyError> {
-        for (candidate, cost) in candidates.iter().zip(costs) {
-            *cost = self.score(context, candidate)?;
+        for (candidate, cost) in rows.iter().zip(costs) {
+            *cost = self.score(context, &candidate)?;
         }
         Ok(())
     }

@@ -13,7 +13,8 @@ mod load;
 mod rows;
 
 pub use aliases::Freed;
-pub use blocks::{KeptBlock, kept_blocks};
+pub(crate) use blocks::keep_blocks;
+pub use blocks::{KeptBlock, SharedBlocks, kept_blocks};
 pub use entry::{Booked, Entry, Log, LogEntry};
 pub use load::RowLoad;
 
@@ -33,6 +34,21 @@ pub struct OutOfSequence {
     pub applied: u64,
     /// The entry refused.
     pub found: u64,
+}
+
+/// The columns whose load an entry may have changed; two, where a booking moved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChangedColumns([Option<usize>; 2]);
+
+impl ChangedColumns {
+    const fn one(column: usize) -> Self {
+        Self([Some(column), None])
+    }
+
+    /// The columns.
+    pub fn iter(self) -> impl Iterator<Item = usize> {
+        self.0.into_iter().flatten()
+    }
 }
 
 /// No entry counts for more tokens, or blocks of output, than this, whatever it says: callers name output totals, and
@@ -63,31 +79,32 @@ pub struct Book {
 }
 
 impl Book {
-    /// Applies the next entry of the log at `now_ms`.
+    /// Applies the next entry of the log at `now_ms`; returns whose load changed by it.
     ///
     /// # Errors
     /// An entry that is not the next in sequence is refused and changes nothing.
-    pub fn apply(&mut self, now_ms: u64, entry: &LogEntry) -> Result<(), OutOfSequence> {
+    pub fn apply(&mut self, now_ms: u64, entry: &LogEntry) -> Result<ChangedColumns, OutOfSequence> {
         if entry.sequence != self.applied + 1 {
             return Err(OutOfSequence { applied: self.applied, found: entry.sequence });
         }
         self.applied = entry.sequence;
-        match &entry.entry {
+        let changed = match &entry.entry {
             Entry::Booked(booked) => self.book(booked),
             Entry::PrefillComplete { key, attempt } => self.complete_prefill(*key, *attempt),
             Entry::OutputGrew { key, total_blocks } => self.grow_output(*key, *total_blocks),
             Entry::Released { key, by_caller } => self.release(now_ms, *key, *by_caller),
-        }
-        Ok(())
+        };
+        Ok(changed.unwrap_or_default())
     }
 
     /// A higher attempt replaces the lower one in one step; a repeated or lower one changes nothing (`book rule 4`).
-    fn book(&mut self, booked: &Booked) {
+    fn book(&mut self, booked: &Booked) -> Option<ChangedColumns> {
         if self.live.get(&booked.key).is_some_and(|live| live.attempt >= booked.attempt) {
-            return;
+            return None;
         }
-        if let Some(replaced) = self.live.remove(&booked.key) {
-            self.uncount(&replaced);
+        let replaced = self.live.remove(&booked.key);
+        if let Some(replaced) = &replaced {
+            self.uncount(replaced);
             self.rows.leave(replaced.slot);
             if let Some(alias) = &replaced.alias {
                 self.aliases.release(alias, booked.key, None);
@@ -106,40 +123,39 @@ impl Book {
         if let Some(alias) = &booked.alias {
             self.aliases.bind(alias, booked.key);
         }
+        let changed = ChangedColumns([Some(live.slot), replaced.map(|replaced| replaced.slot)]);
         self.live.insert(booked.key, live);
+        Some(changed)
     }
 
-    fn complete_prefill(&mut self, key: ReservationKey, attempt: u32) {
-        let Some(live) = self.live.get_mut(&key).filter(|live| live.attempt == attempt) else {
-            return;
-        };
+    fn complete_prefill(&mut self, key: ReservationKey, attempt: u32) -> Option<ChangedColumns> {
+        let live = self.live.get_mut(&key).filter(|live| live.attempt == attempt)?;
         let tokens = std::mem::take(&mut live.prefill_tokens);
         if self.rows.counts(live.slot, live.life) {
             self.rows.load_mut(live.slot).active_prefill_tokens -= tokens;
         }
+        Some(ChangedColumns::one(live.slot))
     }
 
     /// `total_blocks` is absolute, merged by maximum (`book rule 4`).
-    fn grow_output(&mut self, key: ReservationKey, total_blocks: u64) {
-        let Some(live) = self.live.get_mut(&key) else {
-            return;
-        };
+    fn grow_output(&mut self, key: ReservationKey, total_blocks: u64) -> Option<ChangedColumns> {
+        let live = self.live.get_mut(&key)?;
         let growth = total_blocks.min(ENTRY_MAX).saturating_sub(live.output_blocks);
         live.output_blocks += growth;
         if self.rows.counts(live.slot, live.life) {
             self.rows.load_mut(live.slot).output_blocks += growth;
         }
+        Some(ChangedColumns::one(live.slot))
     }
 
-    fn release(&mut self, now_ms: u64, key: ReservationKey, by_caller: bool) {
-        let Some(live) = self.live.remove(&key) else {
-            return;
-        };
+    fn release(&mut self, now_ms: u64, key: ReservationKey, by_caller: bool) -> Option<ChangedColumns> {
+        let live = self.live.remove(&key)?;
         self.uncount(&live);
         if let Some(alias) = &live.alias {
             self.aliases.release(alias, key, by_caller.then_some(now_ms));
         }
         self.rows.leave(live.slot);
+        Some(ChangedColumns::one(live.slot))
     }
 
     fn count(&mut self, live: &Live) {
@@ -213,10 +229,10 @@ impl Book {
         self.rows.load(column)
     }
 
-    /// For every column, how many blocks of `kept` are active there already; `shared` is cleared and sized.
-    pub fn shared_blocks(&self, kept: &[KeptBlock], shared: &mut Vec<u64>) {
-        shared.clear();
-        shared.resize(self.rows.len(), 0);
+    /// For every column, how many blocks of `kept`, the kept blocks of one prompt, are active there already; `shared` is
+    /// overwritten.
+    pub fn shared_blocks(&self, kept: &[KeptBlock], shared: &mut SharedBlocks) {
+        shared.reset(self.rows.len());
         self.blocks.shared(kept, shared);
     }
 

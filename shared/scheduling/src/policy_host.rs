@@ -11,9 +11,9 @@ use std::{
 };
 use switchtower_ids::PartitionId;
 use switchtower_policy::{
-    KvRouterConfig, RoutingPartitionRef, WorkerCandidate, WorkerInputs, WorkerSelectionContext,
-    WorkerSelectionPolicy, WorkerSelectionPolicyError, WorkerSelectionPolicyFactory,
-    host::{self, Pick, Scratch},
+    CandidateColumns, KvRouterConfig, RoutingPartitionRef, WorkerIdentity, WorkerInputs,
+    WorkerSelectionContext, WorkerSelectionPolicy, WorkerSelectionPolicyError, WorkerSelectionPolicyFactory,
+    host::{self, Pick, Rows, Scratch},
 };
 
 use crate::ChosenBy;
@@ -63,7 +63,7 @@ pub struct PolicyHealth {
 /// A choice and who made it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Choice {
-    /// The row.
+    /// The row, counted among those that were to choose from, whatever the policy's filters dropped.
     pub pick: Pick,
     /// Who chose it.
     pub chosen_by: ChosenBy,
@@ -84,6 +84,37 @@ pub struct PolicyHost {
     next_quarantine_ms: u64,
     health: PolicyHealth,
     scratch: Scratch,
+    left: Left,
+}
+
+/// When a policy was called: as the scheduler was told, and as the clock says.
+#[derive(Clone, Copy)]
+struct Moment {
+    now_ms: u64,
+    started_us: u64,
+}
+
+/// What a policy's filters left.
+#[derive(Default)]
+struct Left {
+    /// Positions among the rows that there were.
+    kept: Vec<usize>,
+    rows: Rows,
+    /// Whether any row was dropped.
+    is_narrower: bool,
+}
+
+impl Left {
+    /// The rows to choose from.
+    fn among<'a>(&'a self, all: &CandidateColumns<'a>) -> CandidateColumns<'a> {
+        if self.is_narrower { self.rows.columns() } else { *all }
+    }
+
+    /// `pick` among all rows.
+    fn among_all(&self, pick: Pick) -> Pick {
+        let row = if self.is_narrower { self.kept.get(pick.row).copied() } else { None };
+        Pick { row: row.unwrap_or(pick.row), ..pick }
+    }
 }
 
 /// What a [`PolicyHost`] is made of.
@@ -117,6 +148,7 @@ impl PolicyHost {
             quarantined_until_ms: None,
             health: PolicyHealth::default(),
             scratch: Scratch::default(),
+            left: Left::default(),
         };
         let now_ms = host.clock.now_us() / 1_000;
         host.rebuild(now_ms);
@@ -158,26 +190,47 @@ impl PolicyHost {
         &mut self,
         now_ms: u64,
         context: &WorkerSelectionContext<'_>,
-        rows: &mut Vec<WorkerCandidate>,
+        rows: &CandidateColumns<'_>,
     ) -> Result<Choice, WorkerSelectionPolicyError> {
         if self.policy.is_none() {
             return self.fall_back(context, rows, "quarantined");
         }
-        let started_us = self.clock.now_us();
-        let outcome = run(&mut self.policy, context, rows, &mut self.scratch);
-        let spent_ms = self.clock.now_us().saturating_sub(started_us) / 1_000;
+        let called = Moment { now_ms, started_us: self.clock.now_us() };
+        if !self.policy.as_ref().is_some_and(WorkerSelectionPolicy::has_filters) {
+            return self.choose_among(called, context, rows, Ok(()));
+        }
+        let mut left = std::mem::take(&mut self.left);
+        let filtered = filter(&mut self.policy, context, rows, &mut left);
+        let choice = self.choose_among(called, context, &left.among(rows), filtered);
+        let choice = choice.map(|choice| Choice { pick: left.among_all(choice.pick), ..choice });
+        self.left = left;
+        choice
+    }
+
+    /// Chooses one of the rows that the filters left, and counts among those.
+    fn choose_among(
+        &mut self,
+        called: Moment,
+        context: &WorkerSelectionContext<'_>,
+        rows: &CandidateColumns<'_>,
+        filtered: Result<(), Failed>,
+    ) -> Result<Choice, WorkerSelectionPolicyError> {
+        let outcome = filtered.and_then(|()| {
+            guarded(&mut self.policy, |policy| host::choose(policy, context, rows, &mut self.scratch))
+        });
+        let spent_ms = self.clock.now_us().saturating_sub(called.started_us) / 1_000;
         match outcome {
             Ok(pick) => {
-                self.judge_time(now_ms, spent_ms);
+                self.judge_time(called.now_ms, spent_ms);
                 Ok(Choice { pick, chosen_by: ChosenBy::Policy })
             }
             Err(Failed::AllFiltered(error)) => {
-                self.judge_time(now_ms, spent_ms);
+                self.judge_time(called.now_ms, spent_ms);
                 Err(error)
             }
             Err(Failed::Policy(failure)) => {
                 let label = failure.label;
-                self.failed(now_ms, failure);
+                self.failed(called.now_ms, failure);
                 self.fall_back(context, rows, label)
             }
         }
@@ -241,7 +294,7 @@ impl PolicyHost {
     fn fall_back(
         &mut self,
         context: &WorkerSelectionContext<'_>,
-        rows: &mut [WorkerCandidate],
+        rows: &CandidateColumns<'_>,
         reason: &'static str,
     ) -> Result<Choice, WorkerSelectionPolicyError> {
         let Self { fallback, scratch, .. } = self;
@@ -252,7 +305,7 @@ impl PolicyHost {
                     self.health.count(PolicyFailure { label: "fallback", message });
                 }
                 let nothing = WorkerSelectionPolicyError::AllFiltered { candidates: rows.len() };
-                rows.first().map(first).ok_or(nothing)?
+                rows.workers().first().map(first).ok_or(nothing)?
             }
         };
         Ok(Choice { pick, chosen_by: ChosenBy::Fallback(reason) })
@@ -277,8 +330,8 @@ impl Drop for PolicyHost {
     }
 }
 
-fn first(row: &WorkerCandidate) -> Pick {
-    Pick { row: 0, worker_id: row.worker_id(), dp_rank: row.dp_rank(), cost: 0.0 }
+const fn first(worker: &WorkerIdentity) -> Pick {
+    Pick { row: 0, worker_id: worker.worker_id, dp_rank: worker.dp_rank, cost: 0.0 }
 }
 
 enum Failed {
@@ -286,22 +339,21 @@ enum Failed {
     Policy(PolicyFailure),
 }
 
-/// Runs filters, scorers and picker, each inside a catch. Whatever happens, `rows` holds the rows that a fallback may
-/// choose from: those that the filters left, or all if the filters failed.
-fn run(
+/// Runs the filters. Whatever happens, `left` says which rows a fallback may choose from: those that the
+/// filters left, or all if the filters failed.
+fn filter(
     slot: &mut Option<WorkerSelectionPolicy>,
     context: &WorkerSelectionContext<'_>,
-    rows: &mut Vec<WorkerCandidate>,
-    scratch: &mut Scratch,
-) -> Result<Pick, Failed> {
-    let has_filters = slot.as_ref().is_some_and(WorkerSelectionPolicy::has_filters);
-    let before_filters = has_filters.then(|| rows.clone());
-    let filtered = guarded(slot, |policy| host::filter(policy, context, rows));
-    if let (Err(Failed::Policy(_)), Some(all)) = (&filtered, before_filters) {
-        *rows = all;
+    rows: &CandidateColumns<'_>,
+    left: &mut Left,
+) -> Result<(), Failed> {
+    left.is_narrower = false;
+    guarded(slot, |policy| host::filter(policy, context, rows, &mut left.kept))?;
+    if left.kept.len() < rows.len() {
+        left.is_narrower = true;
+        left.rows.gather(rows, &left.kept);
     }
-    filtered?;
-    guarded(slot, |policy| host::choose(policy, context, rows, scratch))
+    Ok(())
 }
 
 /// Calls into the policy; one that panics does not stay in its slot.

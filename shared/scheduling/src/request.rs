@@ -31,6 +31,26 @@ impl Constraints {
         sort(&mut self.failed);
     }
 
+    /// Whether the lists are as [`sort`](Self::sort) leaves them.
+    #[must_use]
+    pub fn are_sorted(&self) -> bool {
+        is_sorted(&self.allowed_workers)
+            && is_sorted(&self.required_taints)
+            && is_sorted(&self.preferred_taints)
+            && is_sorted(&self.failed)
+    }
+
+    /// Whether they exclude nobody, whoever there is.
+    #[must_use]
+    pub const fn are_open(&self) -> bool {
+        let Self { allowed_workers, pin, ranks, required_taints, preferred_taints: _, failed } = self;
+        allowed_workers.is_empty()
+            && pin.is_none()
+            && ranks.is_none()
+            && required_taints.is_empty()
+            && failed.is_empty()
+    }
+
     /// What decides who is eligible: waiters with equal ones are blocked by the same rows.
     #[must_use]
     pub fn without_preferences(&self) -> Self {
@@ -49,6 +69,10 @@ impl Constraints {
 fn sort<T: Ord>(list: &mut Vec<T>) {
     list.sort_unstable();
     list.dedup();
+}
+
+fn is_sorted<T: Ord>(list: &[T]) -> bool {
+    list.is_sorted_by(|before, after| before < after)
 }
 
 /// A demand for one worker.

@@ -7,15 +7,19 @@
 mod admission;
 mod candidates;
 mod choice;
+mod eligible;
+mod fleet_columns;
 mod inhibition;
 mod news;
 
 use crate::{
     Answer, FcfsQueue, Rejection, RowInfo, RowReport, WaitingQueue, WorkerTable,
-    book::{Book, Entry, Freed, Log, RowLoad},
+    book::{Book, Entry, Freed, KeptBlock, Log, RowLoad},
     policy_host::{PolicyHealth, PolicyHost, PolicyParts},
 };
 use candidates::Candidates;
+use eligible::Eligible;
+use fleet_columns::FleetColumns;
 use inhibition::Inhibitions;
 use news::News;
 use std::sync::Arc;
@@ -52,15 +56,18 @@ pub struct Scheduler {
     config: Arc<KvRouterConfig>,
     block_size: u32,
     table: WorkerTable,
-    /// Position in the table → column in the book.
-    columns: Vec<usize>,
+    columns: FleetColumns,
+    /// Whether any row takes no new requests, whatever they ask for.
+    any_draining: bool,
     book: Book,
     log: Log,
     queue: Box<dyn WaitingQueue>,
     policy: PolicyHost,
     inhibitions: Inhibitions,
     candidates: Candidates,
-    eligible: Vec<usize>,
+    eligible: Eligible,
+    /// Of the request at hand.
+    kept: Vec<KeptBlock>,
     news: News,
     closed: bool,
 }
@@ -73,14 +80,16 @@ impl Scheduler {
         Self {
             block_size: block_size.max(1),
             table: WorkerTable::default(),
-            columns: Vec::new(),
+            columns: FleetColumns::default(),
+            any_draining: false,
             book: Book::default(),
             log: Log::default(),
             queue: Box::new(FcfsQueue::new(config.queue_limit_requests)),
             policy: PolicyHost::new(parts),
             inhibitions: Inhibitions::default(),
             candidates: Candidates::new(&config),
-            eligible: Vec::new(),
+            eligible: Eligible::default(),
+            kept: Vec::new(),
             news: News::default(),
             closed: false,
             config,
@@ -91,10 +100,9 @@ impl Scheduler {
     pub fn set_rows(&mut self, rows: Vec<RowInfo>) {
         self.table = WorkerTable::replace(rows, &self.table);
         self.book.set_lives(self.table.rows().iter().map(|info| (info.row, info.life())));
-        let rows = self.table.rows().iter();
-        self.columns = rows.filter_map(|info| self.book.column(info.row)).collect();
+        self.columns = FleetColumns::of(&self.table, &self.book);
+        self.any_draining = self.table.rows().iter().any(|info| info.draining);
         self.news.anything();
-        debug_assert_eq!(self.columns.len(), self.table.rows().len(), "every known row has a column");
     }
 
     /// Takes in a worker's report of one rank, which counts for [`WorkerTable::REPORT_LIFE_MS`].
@@ -120,7 +128,10 @@ impl Scheduler {
     fn write(&mut self, now_ms: u64, entry: Entry) {
         let entry = self.log.append(entry);
         let applied = self.book.apply(now_ms, &entry);
-        debug_assert_eq!(applied, Ok(()), "our own log has no gaps");
+        debug_assert!(applied.is_ok(), "our own log has no gaps: {applied:?}");
+        for column in applied.unwrap_or_default().iter() {
+            self.columns.refresh(&self.book, column);
+        }
     }
 
     /// The prompt of this attempt is prefilled: capacity became free, call [`dispatch`](Self::dispatch).

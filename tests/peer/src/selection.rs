@@ -2,8 +2,8 @@
 //! row, theirs through the one method that its trait has, for all rows.
 //!
 //! The first lines compare the choice alone: theirs is the selector on overlap and load maps that are filled before the
-//! clock starts, as its own benchmark does; ours is the scheduler's preview on an overlap that is ready, and copied in. Ours
-//! still does more: it reads the load from its book's columns, derives what of the prompt's hashes the book keeps, checks
+//! clock starts, as its own benchmark does; ours is the scheduler's preview on an overlap that is ready where the scheduler
+//! reads it. Ours still does more: it reads the load from its book's columns, derives what of the prompt's hashes the book keeps, checks
 //! eligibility and runs the policy inside its catch.
 //!
 //! The "whole" lines add the signals: for theirs the tree's answer and the projection of the loads, without the step that

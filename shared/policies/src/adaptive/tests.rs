@@ -30,7 +30,7 @@ fn costs_after(parameters: Adaptive, before: &[&[WorkerCandidate]], rows: &[Work
     }
     let mut scratch = host::Scratch::default();
     host::evaluate(&mut policy, &request(64), &mut rows.to_vec(), &mut scratch).unwrap();
-    scratch.scored().iter().map(|scored| scored.cost()).collect()
+    scratch.costs().to_vec()
 }
 
 #[test]

@@ -1,8 +1,55 @@
-//! Builders of what a policy reads: rows with their signals, and the request's context.
+//! Builders of what a policy reads: rows with their signals, one by one or as columns, and the request's context.
 
 use crate::{
-    WorkerCacheInput, WorkerCandidate, WorkerIdentity, WorkerInputs, WorkerLoadInput, WorkerSelectionContext,
+    CacheColumns, CandidateColumns, Column, LoadColumns, WorkerCacheInput, WorkerCandidate, WorkerIdentity,
+    WorkerInputs, WorkerLoadInput, WorkerSelectionContext,
 };
+
+/// Columns of these workers' rows without signals; add them with the `with_` methods. What is not added is not there for
+/// any component.
+#[must_use]
+pub const fn columns(workers: &[WorkerIdentity]) -> CandidateColumns<'_> {
+    const NONE: Column<'_> = Column::Same(0.0);
+    CandidateColumns {
+        workers,
+        visible: WorkerInputs::NONE,
+        cache: CacheColumns { effective: &[], device: &[], host: NONE, disk: NONE, shared: NONE },
+        load: LoadColumns {
+            raw_prefill_blocks: &[],
+            active_prefill_tokens: &[],
+            decode_cost_blocks: &[],
+            active_requests: &[],
+        },
+        preferred_taint_multiplier: Column::Same(1.0),
+    }
+}
+
+/// Columns of another length than the rows' are the caller's mistake; a component that reads them panics.
+impl<'a> CandidateColumns<'a> {
+    /// The same rows with their overlap.
+    #[must_use]
+    pub const fn with_cache(mut self, cache: CacheColumns<'a>) -> Self {
+        self.cache = cache;
+        self.visible = self.visible.union(WorkerInputs::CACHE);
+        self
+    }
+
+    /// The same rows with their load.
+    #[must_use]
+    pub const fn with_load(mut self, load: LoadColumns<'a>) -> Self {
+        self.load = load;
+        self.visible = self.visible.union(WorkerInputs::LOAD);
+        self
+    }
+
+    /// The same rows with their preferred-taint multipliers.
+    #[must_use]
+    pub const fn with_preferred_taint_multipliers(mut self, multipliers: Column<'a>) -> Self {
+        self.preferred_taint_multiplier = multipliers;
+        self.visible = self.visible.union(WorkerInputs::ROUTING);
+        self
+    }
+}
 
 /// A row without signals; add them with the `with_` methods.
 #[must_use]

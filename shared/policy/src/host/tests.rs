@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::{
-    KvRouterConfig, WorkerCandidate, WorkerFilter, WorkerInputView, WorkerInputs, WorkerPicker, WorkerScorer,
-    WorkerSelectionContext, WorkerSelectionPolicy, WorkerSelectionPolicyError,
+    CandidateColumns, KvRouterConfig, WorkerCandidate, WorkerFilter, WorkerInputView, WorkerInputs,
+    WorkerPicker, WorkerScorer, WorkerSelectionContext, WorkerSelectionPolicy, WorkerSelectionPolicyError,
 };
 
 type Outcome<T> = Result<T, WorkerSelectionPolicyError>;
@@ -124,7 +124,7 @@ fn a_place_that_a_batch_scorer_leaves_alone_is_refused() {
         fn score_batch(
             &mut self,
             _: &WorkerSelectionContext<'_>,
-            _: &[WorkerCandidate],
+            _: &CandidateColumns<'_>,
             costs: &mut [f64],
         ) -> Outcome<()> {
             costs[0] = 1.0;

@@ -25,17 +25,21 @@ pub struct KeptBlock {
 /// number of blocks.
 #[must_use]
 pub fn kept_blocks(blocks: &[SequenceHash]) -> Vec<KeptBlock> {
-    let mut kept =
-        Vec::with_capacity(blocks.len().min(NEAR_DEPTH) / NEAR_STRIDE + blocks.len() / FAR_STRIDE + 1);
-    let mut depth = 0;
-    while depth < blocks.len() {
-        let stride = if depth < NEAR_DEPTH { NEAR_STRIDE } else { FAR_STRIDE };
-        let next = (depth + stride).min(blocks.len());
-        let weight = u32::try_from(next - depth).unwrap_or(u32::MAX);
-        kept.push(KeptBlock { hash: blocks[next - 1], weight });
-        depth = next;
-    }
+    let mut kept = Vec::new();
+    keep_blocks(blocks, &mut kept);
     kept
+}
+
+/// [`kept_blocks`] into a list that is used again.
+pub(crate) fn keep_blocks(blocks: &[SequenceHash], kept: &mut Vec<KeptBlock>) {
+    kept.clear();
+    let (near, far) = blocks.split_at(blocks.len().min(NEAR_DEPTH));
+    for stride in near.chunks(NEAR_STRIDE).chain(far.chunks(FAR_STRIDE)) {
+        if let Some(last) = stride.last() {
+            // A stride is at most 256 long.
+            kept.push(KeptBlock { hash: *last, weight: stride.len() as u32 });
+        }
+    }
 }
 
 /// A row's column and how many of its reservations have the block.
@@ -137,18 +141,56 @@ impl ActiveBlocks {
         true
     }
 
-    /// Adds to `shared[column]` the blocks of `kept` that are active there.
-    pub(super) fn shared(&self, kept: &[KeptBlock], shared: &mut [u64]) {
+    /// Counts for every column the blocks of `kept` that are active there. Whoever has a block of a prompt has all those
+    /// before it, so the first that nobody has is the end.
+    pub(super) fn shared(&self, kept: &[KeptBlock], shared: &mut SharedBlocks) {
         for block in kept {
-            let holders = self.holders.get(block).map_or(&[][..], Holders::as_slice);
-            for (column, _) in holders {
-                shared[*column] += u64::from(block.weight);
+            let Some(holders) = self.holders.get(block) else { return };
+            for (column, _) in holders.as_slice() {
+                shared.add(*column, u64::from(block.weight));
             }
         }
     }
 
     pub(super) fn len(&self) -> usize {
         self.holders.len()
+    }
+}
+
+/// How many blocks of one prompt are active in each of the book's columns: in most of them none.
+#[derive(Debug, Default)]
+pub struct SharedBlocks {
+    by_column: Vec<u64>,
+    /// The columns that are not 0.
+    columns: Vec<usize>,
+}
+
+impl SharedBlocks {
+    /// Back to none, with a place for each of `columns`.
+    pub(super) fn reset(&mut self, columns: usize) {
+        for column in self.columns.drain(..) {
+            self.by_column[column] = 0;
+        }
+        self.by_column.resize(columns, 0);
+    }
+
+    fn add(&mut self, column: usize, blocks: u64) {
+        let sum = &mut self.by_column[column];
+        if *sum == 0 {
+            self.columns.push(column);
+        }
+        *sum += blocks;
+    }
+
+    /// The blocks that are active in one column.
+    #[must_use]
+    pub fn at(&self, column: usize) -> u64 {
+        self.by_column.get(column).copied().unwrap_or(0)
+    }
+
+    /// The columns with any blocks, in no particular order, and how many.
+    pub fn iter(&self) -> impl Iterator<Item = (usize, u64)> {
+        self.columns.iter().map(|column| (*column, self.by_column[*column]))
     }
 }
 
@@ -179,9 +221,15 @@ mod tests {
         assert_eq!(active.add(0, &short), 32);
         assert_eq!(active.add(0, &long), 16);
         assert_eq!(active.add(1, &short), 32);
-        let mut shared = vec![0; 2];
-        active.shared(&long, &mut shared);
-        assert_eq!(shared, [48, 32]);
+        let mut shared = SharedBlocks::default();
+        for _ in 0..2 {
+            shared.reset(2);
+            active.shared(&long, &mut shared);
+            assert_eq!(shared.iter().collect::<Vec<_>>(), [(0, 48), (1, 32)]);
+        }
+        shared.reset(2);
+        active.shared(&kept_blocks(&hashes(15)), &mut shared);
+        assert_eq!(shared.iter().count(), 0, "other depths, other blocks");
         assert_eq!(active.remove(0, &short), 0);
         assert_eq!(active.remove(0, &long), 48);
         assert_eq!(active.remove(1, &short), 32);

@@ -2,7 +2,7 @@
 
 use super::*;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use switchtower_policy::{WorkerFilter, WorkerInputView, WorkerPicker};
+use switchtower_policy::{WorkerCandidate, WorkerFilter, WorkerInputView, WorkerPicker};
 
 #[derive(Clone, Default)]
 struct TestClock(Arc<AtomicU64>);
@@ -71,8 +71,9 @@ impl Setup {
         self.clock.0.fetch_max(now_ms * 1_000, Ordering::Relaxed);
         self.host.prepare(now_ms);
         let context = host::ContextBuilder::new(10, 16).build();
-        let mut rows = (0..3).map(|worker| host::candidate(worker, 0)).collect();
-        let choice = self.host.choose(now_ms, &context, &mut rows)?;
+        let rows: Vec<_> = (0..3).map(|worker| host::candidate(worker, 0)).collect();
+        let choice = self.host.choose(now_ms, &context, &Rows::from(rows.as_slice()).columns())?;
+        assert_eq!(rows.get(choice.pick.row).map(WorkerCandidate::worker_id), Some(choice.pick.worker_id));
         Ok((choice.pick.worker_id, choice.chosen_by))
     }
 

@@ -142,7 +142,7 @@ impl Scheduler {
 
     pub(super) fn fleet(&self) -> Fleet<'_> {
         let overload = OverloadThresholds::from(&*self.config);
-        Fleet { table: &self.table, columns: &self.columns, book: &self.book, overload }
+        Fleet { table: &self.table, columns: self.columns.columns(), book: &self.book, overload }
     }
 
     /// A row whose worker does not report any more is not overloaded by what it last said.

@@ -1,18 +1,22 @@
-//! Turns eligible rows into what the policy reads: only the groups it asked for, in buffers that are used again.
+//! Turns eligible rows into what the policy reads: only the groups it asked for, in columns that are used again.
 //!
 //! A row's overlap is what the index knows it holds, and what it is about to hold: blocks of the prompt that are booked
 //! there count as blocks on the device, because the requests in front compute them before this one's turn comes. Without
 //! that, requests with a common prefix that arrive within one prefill of each other would be spread, and computed, over
 //! the whole fleet.
 
+mod columns;
+
+use super::{eligible::Eligible, fleet_columns::FleetColumns};
 use crate::{
     OverlapIndex, Request, WorkerTable,
-    book::{Book, KeptBlock, RowLoad},
+    book::{Book, KeptBlock, SharedBlocks},
 };
+use columns::{BookedRow, Cache, Load, SomeRows, same_or_each};
 use switchtower_ids::SequenceHash;
 use switchtower_kv::index::{Overlap, RowSlot, TierBlocks};
 use switchtower_policy::{
-    KvRouterConfig, WorkerCacheInput, WorkerCandidate, WorkerInputs, WorkerLoadInput, WorkerSelectionContext,
+    CandidateColumns, KvRouterConfig, LoadColumns, WorkerInputs, WorkerSelectionContext,
     host::{self, CacheWeights, ContextBuilder},
 };
 
@@ -20,7 +24,7 @@ use switchtower_policy::{
 #[derive(Clone, Copy)]
 pub(super) struct Fleet<'a> {
     pub(super) table: &'a WorkerTable,
-    pub(super) columns: &'a [usize],
+    pub(super) columns: &'a FleetColumns,
     pub(super) book: &'a Book,
     pub(super) index: &'a dyn OverlapIndex,
 }
@@ -32,16 +36,20 @@ pub(super) struct Asked<'a> {
     pub(super) kept: &'a [KeptBlock],
 }
 
-/// The rows of one decision, and the buffers behind them.
+/// The signals of one decision's rows, and the buffers behind them.
 pub(super) struct Candidates {
-    pub(super) rows: Vec<WorkerCandidate>,
     weights: CacheWeights,
     preferred_taint_multiplier: f64,
+    inputs: WorkerInputs,
     overlap: Overlap,
-    /// Column in the book → blocks of the prompt that are booked there.
-    booked: Vec<u64>,
-    /// Rows that will hold more than the index knows, with the blocks that are on their way.
-    awaited: Vec<(RowSlot, u32)>,
+    booked: SharedBlocks,
+    /// The rows on which blocks of the prompt are booked.
+    booked_rows: Vec<BookedRow>,
+    cache: Cache,
+    load: Load,
+    some: SomeRows,
+    /// Empty where no taints are preferred.
+    multipliers: Vec<f64>,
 }
 
 /// The request as a policy sees it.
@@ -57,58 +65,99 @@ pub(super) fn context(request: &Request, block_size: u32) -> WorkerSelectionCont
 impl Candidates {
     pub(super) fn new(config: &KvRouterConfig) -> Self {
         Self {
-            rows: Vec::new(),
             weights: CacheWeights::from(config),
             preferred_taint_multiplier: config.preferred_taint_multiplier,
+            inputs: WorkerInputs::NONE,
             overlap: Overlap::default(),
-            booked: Vec::new(),
-            awaited: Vec::new(),
+            booked: SharedBlocks::default(),
+            booked_rows: Vec::new(),
+            cache: Cache::default(),
+            load: Load::default(),
+            some: SomeRows::default(),
+            multipliers: Vec::new(),
         }
     }
 
-    /// Fills `rows` with the candidates at `eligible`. Overlap is always looked up, because booking needs it.
+    /// Computes the signals of the eligible rows. Overlap is always looked up, because booking needs it.
     pub(super) fn build(
         &mut self,
         inputs: WorkerInputs,
         fleet: Fleet<'_>,
         asked: &Asked<'_>,
-        eligible: &[usize],
+        eligible: &Eligible,
     ) {
+        self.inputs = inputs;
         self.query(fleet.index, &asked.request.blocks);
         fleet.book.shared_blocks(asked.kept, &mut self.booked);
-        let Self { rows, weights, overlap, booked, awaited, .. } = self;
-        let (infos, booked, sizes) = (fleet.table.rows(), booked.as_slice(), Sizes::of(asked));
-        let (with_cache, no_cache) = (inputs.contains(WorkerInputs::CACHE), WorkerCacheInput::default());
-        let (with_load, no_load) = (inputs.contains(WorkerInputs::LOAD), WorkerLoadInput::default());
-        rows.clear();
-        awaited.clear();
-        rows.extend(eligible.iter().map(|&position| {
-            let info = &infos[position];
-            let column = fleet.columns[position];
-            let (booked, tiers) = (booked[column], overlap.blocks(info.slot));
-            let on_their_way = awaited_blocks(booked, tiers);
-            if on_their_way > 0 {
-                awaited.push((info.slot, on_their_way));
-            }
-            // One expression, so that the row is written once, where it stays.
-            host::candidate(info.row.worker.0, info.row.rank.0)
-                .with_cache(if with_cache { cache(*weights, tiers, on_their_way) } else { no_cache })
-                .with_load(if with_load { sizes.load(fleet.book.load_at(column), booked) } else { no_load })
-        }));
+        self.find_booked_rows(fleet.columns, eligible);
+        if inputs.contains(WorkerInputs::CACHE) {
+            self.cache.fill(&self.overlap, fleet.columns, eligible);
+            self.cache.put_right(self.weights, &self.booked_rows);
+        }
+        if inputs.contains(WorkerInputs::LOAD) {
+            self.load.fill(asked, fleet.columns, eligible);
+            self.load.put_right(asked, fleet.columns, &self.booked_rows);
+        }
+        if !eligible.are_all() {
+            self.some.gather(fleet.columns, eligible.positions());
+        }
+        self.multipliers.clear();
         if inputs.contains(WorkerInputs::ROUTING) && !asked.request.constraints.preferred_taints.is_empty() {
-            self.add_multipliers(fleet, asked, eligible);
+            self.fill_multipliers(fleet.table, asked.request, eligible);
         }
     }
 
-    fn add_multipliers(&mut self, fleet: Fleet<'_>, asked: &Asked<'_>, eligible: &[usize]) {
-        for (row, position) in self.rows.iter_mut().zip(eligible) {
-            let info = &fleet.table.rows()[*position];
-            // A worker's taints are few; what a caller prefers may be many, and is sorted.
-            let preferred = &asked.request.constraints.preferred_taints;
-            let matches = info.taints.iter().filter(|own| preferred.binary_search(own).is_ok()).count();
-            let matches = i32::try_from(matches).unwrap_or(i32::MAX);
-            *row = row.with_preferred_taint_multiplier(self.preferred_taint_multiplier.powi(matches));
+    /// What was built last, for the same fleet and the same eligible rows.
+    pub(super) fn columns<'a>(
+        &'a self,
+        fleet: &'a FleetColumns,
+        eligible: &Eligible,
+    ) -> CandidateColumns<'a> {
+        let some = &self.some;
+        let (workers, active_prefill_tokens, active_requests): (&[_], &[_], &[_]) = if eligible.are_all() {
+            (&fleet.workers, &fleet.active_prefill_tokens, &fleet.active_requests)
+        } else {
+            (&some.workers, &some.active_prefill_tokens, &some.active_requests)
+        };
+        let mut columns = host::columns(workers);
+        if self.inputs.contains(WorkerInputs::CACHE) {
+            columns = columns.with_cache(self.cache.columns());
         }
+        if self.inputs.contains(WorkerInputs::LOAD) {
+            let Load { raw_prefill_blocks, decode_cost_blocks } = &self.load;
+            columns = columns.with_load(LoadColumns {
+                raw_prefill_blocks,
+                active_prefill_tokens,
+                decode_cost_blocks,
+                active_requests,
+            });
+        }
+        if self.inputs.contains(WorkerInputs::ROUTING) {
+            columns = columns.with_preferred_taint_multipliers(same_or_each(&self.multipliers, 1.0));
+        }
+        columns
+    }
+
+    fn find_booked_rows(&mut self, fleet: &FleetColumns, eligible: &Eligible) {
+        let Self { overlap, booked, booked_rows, .. } = self;
+        booked_rows.clear();
+        booked_rows.extend(booked.iter().filter_map(|(column, blocks)| {
+            let position = fleet.position(column)?;
+            let row = eligible.row(position)?;
+            let awaited = awaited_blocks(blocks, overlap.blocks(fleet.slots[position]));
+            Some(BookedRow { row, position, blocks, awaited })
+        }));
+    }
+
+    fn fill_multipliers(&mut self, table: &WorkerTable, request: &Request, eligible: &Eligible) {
+        // A worker's taints are few; what a caller prefers may be many, and is sorted.
+        let preferred = &request.constraints.preferred_taints;
+        let multiplier = self.preferred_taint_multiplier;
+        self.multipliers.extend(eligible.positions().iter().map(|position| {
+            let own = table.rows()[*position].taints.iter();
+            let matches = own.filter(|own| preferred.binary_search(own).is_ok()).count();
+            multiplier.powi(i32::try_from(matches).unwrap_or(i32::MAX))
+        }));
     }
 
     /// Looks up the prompt's cached blocks on all rows.
@@ -121,59 +170,28 @@ impl Candidates {
         self.overlap.blocks(slot)
     }
 
-    /// The last query's result for one row, and the prompt tokens that booking takes for cached: effective blocks, those
-    /// on their way included, × block size, rounded, and at most the prompt less one token, because an engine computes at
-    /// least that one.
-    pub(super) fn overlap_of(&self, slot: RowSlot, prompt_tokens: u64, block_size: u32) -> (TierBlocks, u64) {
-        let tiers = self.tiers(slot);
-        let awaited = self.awaited.iter().find(|row| row.0 == slot).map_or(0, |row| row.1);
-        let effective = cache(self.weights, tiers, awaited).effective() * f64::from(block_size);
-        let cached_tokens = (effective.round() as u64).min(prompt_tokens.saturating_sub(1));
-        (tiers, cached_tokens)
+    /// The last query's result for the row at `position`, and the prompt tokens that booking takes for cached: effective
+    /// blocks, those on their way included, × block size, rounded, and at most the prompt less one token, because an
+    /// engine computes at least that one.
+    pub(super) fn overlap_at(
+        &self,
+        position: usize,
+        fleet: &FleetColumns,
+        prompt_tokens: u64,
+        block_size: u32,
+    ) -> (TierBlocks, u64) {
+        let tiers = self.tiers(fleet.slots[position]);
+        let awaited = awaited_blocks(self.booked.at(fleet.columns()[position]), tiers);
+        let device = f64::from(tiers.device) + f64::from(awaited);
+        let cached = self.weights.input(device, f64::from(tiers.host), f64::from(tiers.disk));
+        let effective_tokens = cached.effective() * f64::from(block_size);
+        (tiers, (effective_tokens.round() as u64).min(prompt_tokens.saturating_sub(1)))
     }
 }
 
 /// How many more blocks of the prompt are booked on a row than the index knows of.
-#[inline]
 fn awaited_blocks(booked: u64, known: TierBlocks) -> u32 {
-    // Nothing is booked for nearly every row.
-    if booked == 0 {
-        return 0;
-    }
     u32::try_from(booked).unwrap_or(u32::MAX).saturating_sub(known.total())
-}
-
-#[inline]
-fn cache(weights: CacheWeights, tiers: TierBlocks, awaited: u32) -> WorkerCacheInput {
-    let device = f64::from(tiers.device) + f64::from(awaited);
-    weights.input(device, f64::from(tiers.host), f64::from(tiers.disk))
-}
-
-/// What of a request goes into the load of every row.
-struct Sizes {
-    prompt_tokens: u64,
-    prompt_blocks: u64,
-    block_tokens: f64,
-}
-
-impl Sizes {
-    fn of(asked: &Asked<'_>) -> Self {
-        Self {
-            prompt_tokens: asked.request.prompt_tokens,
-            prompt_blocks: asked.request.blocks.len() as u64,
-            block_tokens: f64::from(asked.context.block_size()),
-        }
-    }
-
-    /// The input of a row whose booked load is `load`, and on which `booked` blocks of the prompt are active already.
-    #[inline]
-    fn load(&self, load: &RowLoad, booked: u64) -> WorkerLoadInput {
-        let prefill_tokens = load.active_prefill_tokens.saturating_add(self.prompt_tokens);
-        let raw_prefill_blocks = prefill_tokens as f64 / self.block_tokens;
-        let added = self.prompt_blocks.saturating_sub(booked);
-        let decode_cost_blocks = (load.active_blocks() + added) as f64;
-        host::load(raw_prefill_blocks, load.active_prefill_tokens, decode_cost_blocks, load.active_requests)
-    }
 }
 
 #[cfg(test)]
@@ -188,8 +206,16 @@ mod tests {
     use switchtower_kv::index::PrefixIndex;
 
     /// Worker 1 holds three blocks of a prompt of 40, which is booked on it and on worker 2; worker 3 knows nothing of it.
-    /// The candidates for the same prompt with four blocks more.
-    fn built(inputs: WorkerInputs) -> (Candidates, Request) {
+    /// Wanted is the same prompt with four blocks more.
+    struct World {
+        table: WorkerTable,
+        columns: FleetColumns,
+        book: Book,
+        index: PrefixIndex,
+        wanted: Request,
+    }
+
+    fn world() -> World {
         let table =
             WorkerTable::replace([1, 2, 3].map(|worker| info(worker, 0)).into(), &WorkerTable::default());
         let wanted = Request { prompt_tokens: 44 * 16, ..request(9, 44) };
@@ -210,31 +236,68 @@ mod tests {
         }
         let blocks = wanted.blocks[..3].to_vec();
         index.apply(RowSlot(10), &KvEvent::Stored { tier: Tier::Host, parent: None, blocks }).unwrap();
-        let columns: Vec<_> = table.rows().iter().map(|info| book.column(info.row).unwrap()).collect();
-        let mut candidates = Candidates::new(&KvRouterConfig::default());
-        let fleet = Fleet { table: &table, columns: &columns, book: &book, index: &index };
-        let (context, kept) = (context(&wanted, 16), kept_blocks(&wanted.blocks));
-        let asked = Asked { request: &wanted, context: &context, kept: &kept };
-        candidates.build(inputs, fleet, &asked, &[0, 1, 2]);
-        (candidates, wanted.clone())
+        World { columns: FleetColumns::of(&table, &book), table, book, index, wanted }
+    }
+
+    impl World {
+        fn build(&self, inputs: WorkerInputs, eligible: &Eligible) -> Candidates {
+            let Self { table, columns, book, index, wanted } = self;
+            let mut candidates = Candidates::new(&KvRouterConfig::default());
+            let (context, kept) = (context(wanted, 16), kept_blocks(&wanted.blocks));
+            let asked = Asked { request: wanted, context: &context, kept: &kept };
+            candidates.build(inputs, Fleet { table, columns, book, index }, &asked, eligible);
+            candidates
+        }
+    }
+
+    /// Workers 1 and 3, or all.
+    fn eligible(are_all: bool) -> Eligible {
+        let mut eligible = Eligible::default();
+        if are_all {
+            eligible.set_all(3);
+        } else {
+            eligible.list().extend([0, 2]);
+        }
+        eligible
     }
 
     #[test]
     fn blocks_that_are_booked_on_a_row_count_as_on_their_way_to_its_device() {
-        let (candidates, _) = built(WorkerInputs::CACHE);
-        // The common kept depths are 16 and 32; three of those 32 are there already, in host memory.
-        let expected = [(1, 29.0, 3.0), (2, 32.0, 0.0), (3, 0.0, 0.0)].map(|(worker, device, on_host)| {
-            host::candidate(worker, 0).with_cache(host::cache(device, on_host, 0.0))
+        // The common kept depths are 16 and 32; three of those 32 are there already, in host memory. Of what a row would
+        // have to decode, 40 blocks are booked, 32 of which are known to be the prompt's.
+        let expected = [(1, 29.0, 3.0, (40, 12)), (2, 32.0, 0.0, (40, 12)), (3, 0.0, 0.0, (0, 44))];
+        let expected = expected.map(|(worker, device, on_host, (booked, added))| {
+            let (tokens, requests) = if booked > 0 { (640, 1) } else { (0, 0) };
+            let load = host::load((tokens + 704) as f64 / 16.0, tokens, f64::from(booked + added), requests);
+            host::candidate(worker, 0).with_cache(host::cache(device, on_host, 0.0)).with_load(load)
         });
-        assert_eq!(candidates.rows, expected);
+        let (world, expected) = (world(), host::Rows::from(expected.as_slice()));
+        let inputs = WorkerInputs::CACHE | WorkerInputs::LOAD | WorkerInputs::ROUTING;
+        for (are_all, rows) in [(true, vec![0, 1, 2]), (false, vec![0, 2])] {
+            let eligible = eligible(are_all);
+            let candidates = world.build(inputs, &eligible);
+            let found: Vec<_> = candidates.columns(&world.columns, &eligible).iter().collect();
+            let expected: Vec<_> = expected.columns().iter().collect();
+            assert_eq!(found, rows.into_iter().map(|row| expected[row]).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn what_no_policy_asked_for_is_not_there() {
+        let (world, eligible) = (world(), eligible(true));
+        let candidates = world.build(WorkerInputs::CACHE, &eligible);
+        let columns = candidates.columns(&world.columns, &eligible);
+        assert!(columns.cache().is_some() && columns.load().is_none());
+        assert_eq!(columns.preferred_taint_multiplier(), None);
     }
 
     #[test]
     fn booking_takes_them_for_cached_and_the_overlap_that_is_told_is_the_index_s() {
-        let (candidates, wanted) = built(WorkerInputs::NONE);
-        let told = |slot| candidates.overlap_of(RowSlot(slot), wanted.prompt_tokens, 16);
-        assert_eq!(told(10), (TierBlocks { host: 3, ..TierBlocks::default() }, 29 * 16 + 36));
-        assert_eq!(told(20), (TierBlocks::default(), 32 * 16));
-        assert_eq!(told(30), (TierBlocks::default(), 0));
+        let world = world();
+        let candidates = world.build(WorkerInputs::NONE, &eligible(true));
+        let told = |position| candidates.overlap_at(position, &world.columns, world.wanted.prompt_tokens, 16);
+        assert_eq!(told(0), (TierBlocks { host: 3, ..TierBlocks::default() }, 29 * 16 + 36));
+        assert_eq!(told(1), (TierBlocks::default(), 32 * 16));
+        assert_eq!(told(2), (TierBlocks::default(), 0));
     }
 }

@@ -3,8 +3,8 @@
 use super::{Scheduler, candidates};
 use crate::{
     Constraints, Exclusions, OverlapIndex, Rejection, Request, Selection,
-    book::{Booked, Entry, KeptBlock, kept_blocks},
-    eligibility::{Fleet, OverloadThresholds, eligible_rows},
+    book::{Booked, Entry, KeptBlock, keep_blocks},
+    eligibility::{OverloadThresholds, eligible_rows},
     policy_host::Choice,
 };
 use std::sync::Arc;
@@ -32,10 +32,13 @@ impl Scheduler {
         if self.closed {
             return Err(Rejection::ShuttingDown);
         }
-        let mut request = request.clone();
-        request.constraints.sort();
+        if !request.constraints.are_sorted() {
+            let mut sorted = request.clone();
+            sorted.constraints.sort();
+            return self.preview(now_ms, &sorted, index);
+        }
         self.find_eligible(now_ms, &request.constraints)?;
-        self.select(now_ms, Asked { request: &request, kept: &kept_blocks(&request.blocks), index })
+        self.with_kept(request, |scheduler, kept| scheduler.select(now_ms, Asked { request, kept, index }))
     }
 
     /// Books the request on the row that the policy chooses; `None` if all eligible rows are busy.
@@ -50,29 +53,45 @@ impl Scheduler {
         if self.all_busy() {
             return Ok(None);
         }
-        let kept = kept_blocks(&request.blocks);
-        let selection = self.select(now_ms, Asked { request, kept: &kept, index })?;
-        self.book_selection(now_ms, request, kept, &selection);
-        Ok(Some(selection))
+        self.with_kept(request, |scheduler, kept| {
+            let selection = scheduler.select(now_ms, Asked { request, kept, index })?;
+            scheduler.book_selection(now_ms, request, kept, &selection);
+            Ok(Some(selection))
+        })
+    }
+
+    /// Calls `then` with the request's kept blocks, in a buffer that is used again.
+    fn with_kept<T>(&mut self, request: &Request, then: impl FnOnce(&mut Self, &[KeptBlock]) -> T) -> T {
+        let mut kept = std::mem::take(&mut self.kept);
+        keep_blocks(&request.blocks, &mut kept);
+        let result = then(self, &kept);
+        self.kept = kept;
+        result
     }
 
     fn find_eligible(&mut self, now_ms: u64, constraints: &Constraints) -> Result<(), Rejection> {
         self.forget_stale_reports(now_ms);
-        let fleet = Fleet {
-            table: &self.table,
-            columns: &self.columns,
-            book: &self.book,
-            overload: OverloadThresholds::from(&*self.config),
-        };
-        eligible_rows(fleet, constraints, &mut self.eligible)?;
-        self.inhibitions.narrow(now_ms, self.table.rows(), &mut self.eligible);
-        Ok(())
+        if constraints.are_open() && self.excludes_nobody() {
+            self.eligible.set_all(self.table.rows().len());
+            return Ok(());
+        }
+        let mut eligible = std::mem::take(&mut self.eligible);
+        let result = eligible_rows(self.fleet(), constraints, eligible.list());
+        self.inhibitions.narrow(now_ms, self.table.rows(), eligible.list());
+        self.eligible = eligible;
+        result
+    }
+
+    /// Whether no row is excluded but by a request's own constraints. An empty table has a rejection to explain.
+    fn excludes_nobody(&self) -> bool {
+        let has_thresholds = OverloadThresholds::from(&*self.config) != OverloadThresholds::default();
+        !has_thresholds && !self.any_draining && self.inhibitions.is_empty() && !self.table.rows().is_empty()
     }
 
     fn all_busy(&self) -> bool {
         let Some(threshold) = self.config.queue_threshold else { return false };
         let fleet = self.fleet();
-        self.eligible.iter().all(|index| fleet.is_busy(*index, threshold))
+        self.eligible.positions().iter().all(|index| fleet.is_busy(*index, threshold))
     }
 
     /// Scores the eligible rows and picks one of them.
@@ -87,7 +106,8 @@ impl Scheduler {
             &candidates::Asked { request, context: &context, kept },
             &self.eligible,
         );
-        let choice = self.policy.choose(now_ms, &context, &mut self.candidates.rows);
+        let rows = self.candidates.columns(&self.columns, &self.eligible);
+        let choice = self.policy.choose(now_ms, &context, &rows);
         let choice = choice.map_err(|_| self.all_filtered())?;
         self.describe(now_ms, request, choice)
     }
@@ -99,14 +119,14 @@ impl Scheduler {
 
     fn describe(&self, now_ms: u64, request: &Request, choice: Choice) -> Result<Selection, Rejection> {
         let row = Row::new(choice.pick.worker_id, choice.pick.dp_rank);
-        let position = self.table.find(row).filter(|position| self.eligible.binary_search(position).is_ok());
+        let position = self.eligible.positions().get(choice.pick.row).copied();
+        let found = position.and_then(|position| Some((position, self.table.rows().get(position)?)));
         // The host picked among rows of the table, so this does not happen; booking a foreign row would be worse.
-        let Some(position) = position else {
+        let Some((position, info)) = found.filter(|(_, info)| info.row == row) else {
             return Err(self.all_filtered());
         };
-        let info = &self.table.rows()[position];
         let (overlap, cached_tokens) =
-            self.candidates.overlap_of(info.slot, request.prompt_tokens, self.block_size);
+            self.candidates.overlap_at(position, &self.columns, request.prompt_tokens, self.block_size);
         Ok(Selection {
             key: request.key,
             attempt: self.book.attempt(request.key).unwrap_or(0).saturating_add(1),
@@ -123,13 +143,7 @@ impl Scheduler {
         })
     }
 
-    fn book_selection(
-        &mut self,
-        now_ms: u64,
-        request: &Request,
-        kept: Vec<KeptBlock>,
-        selection: &Selection,
-    ) {
+    fn book_selection(&mut self, now_ms: u64, request: &Request, kept: &[KeptBlock], selection: &Selection) {
         let Some(position) = self.table.find(selection.row) else {
             return;
         };

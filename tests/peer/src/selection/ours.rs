@@ -29,12 +29,14 @@ pub(super) struct OurScheduler {
     request: Request,
 }
 
-/// The index's answer, given at once.
+/// The index's answer, which is where the scheduler reads it from the second selection on.
 struct Ready(Overlap);
 
 impl OverlapIndex for Ready {
     fn overlap(&self, _blocks: &[SequenceHash], overlap: &mut Overlap) {
-        overlap.clone_from(&self.0);
+        if overlap.touched().len() != self.0.touched().len() {
+            overlap.clone_from(&self.0);
+        }
     }
 }
 
