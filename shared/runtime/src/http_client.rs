@@ -22,8 +22,9 @@ pub struct HttpClientOptions {
     pub connect_timeout: Duration,
     /// Idle connections kept per worker; more are closed.
     pub max_idle_per_host: usize,
-    /// An idle connection is closed after this long. Keep it below the servers' own limit
-    /// ([`HttpServerOptions::header_read_timeout`](crate::http_server::HttpServerOptions)), or requests race with it.
+    /// An idle connection is closed after this long. Keep it below the servers' own limit, or requests race with it and
+    /// break: uvicorn's, under the engines that are written in Python, is 5 seconds; that of
+    /// [`HttpServerOptions`](crate::http_server::HttpServerOptions) is longer.
     pub idle_timeout: Duration,
     /// TCP keep-alive probes start after this long without traffic, so that a peer that vanished is noticed.
     pub tcp_keepalive: Duration,
@@ -34,7 +35,7 @@ impl Default for HttpClientOptions {
         Self {
             connect_timeout: Duration::from_secs(2),
             max_idle_per_host: 64,
-            idle_timeout: Duration::from_secs(20),
+            idle_timeout: Duration::from_secs(4),
             tcp_keepalive: Duration::from_secs(30),
         }
     }

@@ -12,9 +12,9 @@ use tracing_subscriber::{
     util::SubscriberInitExt,
 };
 
-/// Libraries whose own logs spell out the text that they are given, character by character. They are never logged,
-/// whatever the filter says: prompt text reaches no log.
-const TELLTALES: [&str; 1] = ["tokenizers"];
+/// Libraries whose own logs spell out what they are given: text character by character, messages byte by byte. They are
+/// never logged, whatever the filter says: prompt text reaches no log.
+const TELLTALES: [&str; 2] = ["tokenizers", "async_nats"];
 
 /// How log lines look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -117,6 +117,7 @@ mod tests {
                     !tracing::enabled!(target: "tokenizers::tokenizer::normalizer", tracing::Level::TRACE)
                 );
                 assert!(!tracing::enabled!(target: "tokenizers", tracing::Level::ERROR));
+                assert!(!tracing::enabled!(target: "async_nats::connection", tracing::Level::TRACE));
             });
         }
         tracing::subscriber::with_default(filtered(parse("trace").unwrap()), || {
