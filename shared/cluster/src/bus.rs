@@ -3,7 +3,7 @@
 //! Must not promise delivery (rule 3): what must arrive is numbered by its source and repaired by its receiver.
 //! Implemented in memory here and on NATS in its adapter; KV events, load reports and snapshots travel on it.
 
-use crate::Subscription;
+use crate::{Headers, PortHealth, Subscription};
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::{fmt, sync::Arc, time::Duration};
@@ -44,6 +44,14 @@ pub enum BusError {
         /// What is wrong, and what would be right.
         reason: &'static str,
     },
+    /// A header that cannot travel, or one too many.
+    #[error("header `{name}` cannot be sent: {reason}")]
+    InvalidHeader {
+        /// Its name.
+        name: String,
+        /// What is wrong, and what would be right.
+        reason: &'static str,
+    },
     /// An answer to a message that asks for none.
     #[error("the message on `{subject}` asks for no answer")]
     NoReplyExpected {
@@ -72,6 +80,8 @@ pub trait Responder: Send + Sync {
 pub struct Message {
     /// Where it was published, relative to the cluster.
     pub subject: String,
+    /// What its sender put beside the payload.
+    pub headers: Headers,
     /// What it says.
     pub payload: Bytes,
     /// Where an answer goes, if one is asked for.
@@ -96,6 +106,7 @@ impl fmt::Debug for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Message")
             .field("subject", &self.subject)
+            .field("headers", &self.headers)
             .field("payload_bytes", &self.payload.len())
             .field("asks_for_answer", &self.reply.is_some())
             .finish()
@@ -115,18 +126,41 @@ impl fmt::Debug for Message {
 /// 14. A request ends with the first answer, with `NoResponders` at once if no subscription matches, or with `Deadline`.
 /// 15. What cannot be sent is refused before anything is sent, with an error that names the limit; other traffic on the
 ///     connection does not notice.
-/// 16. While the bus cannot be reached, calls fail with `Unavailable` in bounded time and subscriptions are silent.
+/// 16. While the bus cannot be reached, calls fail with `Unavailable` in bounded time and subscriptions are silent. A
+///     request that is under way when the connection is lost ends at its deadline at the latest.
+/// 18. [`Headers`] travel with their message. The values of one name keep their order; names may come in another one. They
+///     do not count in [`max_payload`](Self::max_payload). Headers of other senders beyond our limits are left out.
 #[async_trait]
 pub trait EventBus: Send + Sync + 'static {
     /// Sends a message to all who listen now.
-    async fn publish(&self, subject: &str, payload: Bytes) -> Result<(), BusError>;
+    async fn publish_with(&self, subject: &str, headers: Headers, payload: Bytes) -> Result<(), BusError>;
+
+    /// Sends a message without headers.
+    async fn publish(&self, subject: &str, payload: Bytes) -> Result<(), BusError> {
+        self.publish_with(subject, Headers::new(), payload).await
+    }
 
     /// Listens to a subject, or to all below one: `kv.7.0`, `kv.>`.
     async fn subscribe(&self, pattern: &str) -> Result<Subscription, BusError>;
 
     /// Asks, and waits for the first answer up to `deadline`.
-    async fn request(&self, subject: &str, payload: Bytes, deadline: Duration) -> Result<Bytes, BusError>;
+    async fn request_with(
+        &self,
+        subject: &str,
+        headers: Headers,
+        payload: Bytes,
+        deadline: Duration,
+    ) -> Result<Bytes, BusError>;
 
-    /// The largest payload in bytes, for messages and answers alike. Larger contents are chunked by their sender.
+    /// Asks without headers.
+    async fn request(&self, subject: &str, payload: Bytes, deadline: Duration) -> Result<Bytes, BusError> {
+        self.request_with(subject, Headers::new(), payload, deadline).await
+    }
+
+    /// The largest payload in bytes, for messages and answers alike, whatever headers go with it. Larger contents are
+    /// chunked by their sender, who asks anew for every message: the limit is the server's and may change with it.
     fn max_payload(&self) -> usize;
+
+    /// How the connection is doing.
+    fn health(&self) -> PortHealth;
 }

@@ -1,5 +1,5 @@
 //! The ports' contract as tests that every implementation runs: one function per rule, in [`discovery`],
-//! [`leases`] and [`bus`], named by the rule's number on the trait.
+//! [`leases`], [`bus`] and [`requests`], named by the rule's number on the trait.
 //!
 //! An implementation's test gives a factory and calls each function from a test of its own. The functions **panic** where
 //! the contract is broken; that is their way to report, so they have no place outside tests. They wait on conditions, with
@@ -10,6 +10,7 @@ pub mod bus;
 pub mod discovery;
 mod follower;
 pub mod leases;
+pub mod requests;
 
 use crate::{Discovery, EventBus};
 use async_trait::async_trait;

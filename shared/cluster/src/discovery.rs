@@ -3,7 +3,7 @@
 //! Must not know what the records say. Implemented in memory here and on etcd in its adapter; called by whoever announces
 //! itself (workers, replicas) and whoever follows the announcements (the registry).
 
-use crate::{Lease, Watch};
+use crate::{Lease, PortHealth, Watch};
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::{fmt, time::Duration};
@@ -97,6 +97,16 @@ pub enum DiscoveryError {
         /// The lease's name.
         lease: crate::LeaseId,
     },
+    /// The store was reached and refuses; the same call will be refused again.
+    #[error(
+        "cannot {operation}: the store refuses ({reason}); check the permissions of the user that is configured for it"
+    )]
+    Refused {
+        /// What was attempted.
+        operation: &'static str,
+        /// What the store says.
+        reason: String,
+    },
     /// The store cannot be reached now. What stands in it stays as it is; watches resume by themselves.
     #[error("cannot {operation}: discovery is not reachable ({reason}); try again later")]
     Unavailable {
@@ -121,15 +131,29 @@ pub enum DiscoveryError {
 /// 5. (Real connections.)
 /// 6. Dropping a lease's handle, or revoking it, removes the keys that still stand under it, and no others. Putting a key
 ///    again, under another lease or none, moves it out of the former one.
-/// 7. Revisions rise with every change. `create_revision` stays as long as the key exists without a break.
+/// 7. Revisions rise with every change. `create_revision` stays as long as the key exists without a break. (A store that
+///    was restarted without its data begins again at 1; what follows is a `Resync`.)
 /// 8. `list` and `Resync` are of one moment and sorted by key. A prefix is compared byte by byte: `workers/1` covers
 ///    `workers/10`, so end it with `/`. The empty prefix covers the cluster.
 /// 9. What cannot be stored is refused with an error that names it: see [`check_key`] and [`MAX_VALUE_BYTES`].
-/// 10. While the store cannot be reached, calls fail with `Unavailable` in bounded time and watches are silent.
+/// 10. While the store cannot be reached, calls fail with `Unavailable` in bounded time and watches are silent. A watch
+///     may be asked for at any time: one that is made meanwhile begins when the store is reached.
+/// 17. `put_if` compares and puts in one step: of two callers who expect the same, one at most succeeds. One that does not
+///     succeed changes nothing, and its lease does not put the key again later.
 #[async_trait]
 pub trait Discovery: Send + Sync + 'static {
     /// Puts a value, under a lease or for good. Returns the revision of the change.
     async fn put(&self, key: &str, value: Bytes, lease: Option<&Lease>) -> Result<Revision, DiscoveryError>;
+
+    /// As [`put`](Self::put), if the key stands as `expected` says: last put at that revision, or absent for `None`. Returns
+    /// `None`, and changes nothing, where it does not. After [`DiscoveryError::Unavailable`] it may have been put: look again.
+    async fn put_if(
+        &self,
+        key: &str,
+        value: Bytes,
+        lease: Option<&Lease>,
+        expected: Option<Revision>,
+    ) -> Result<Option<Revision>, DiscoveryError>;
 
     /// The entry of one key.
     async fn get(&self, key: &str) -> Result<Option<Entry>, DiscoveryError>;
@@ -143,8 +167,11 @@ pub trait Discovery: Send + Sync + 'static {
     /// Grants a lease of at least one second and keeps it until the handle goes.
     async fn grant(&self, ttl: Duration) -> Result<Lease, DiscoveryError>;
 
-    /// Watches all keys under a prefix.
+    /// Watches all keys under a prefix. Fails only where the prefix is refused.
     async fn watch(&self, prefix: &str) -> Result<Watch, DiscoveryError>;
+
+    /// How the connection is doing.
+    fn health(&self) -> PortHealth;
 }
 
 /// Refuses what is no key: empty, longer than [`MAX_KEY_BYTES`], with a leading or trailing `/`, an empty segment or a
@@ -178,6 +205,19 @@ pub fn check_prefix(prefix: &str) -> Result<(), DiscoveryError> {
     }
     if prefix.chars().any(char::is_control) {
         return Err(invalid(prefix, "it has a control character; escape names with `escape_token`"));
+    }
+    Ok(())
+}
+
+/// Refuses what no store would take: a key that [`check_key`] refuses, a value beyond [`MAX_VALUE_BYTES`].
+///
+/// # Errors
+/// [`DiscoveryError::InvalidKey`] or [`DiscoveryError::ValueTooLarge`].
+pub fn check_put(key: &str, value: &[u8]) -> Result<(), DiscoveryError> {
+    check_key(key)?;
+    if value.len() > MAX_VALUE_BYTES {
+        let (key, bytes) = (key.to_owned(), value.len());
+        return Err(DiscoveryError::ValueTooLarge { key, bytes, limit: MAX_VALUE_BYTES });
     }
     Ok(())
 }

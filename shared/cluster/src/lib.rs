@@ -21,6 +21,8 @@ mod bus;
 pub mod conformance;
 mod discovery;
 mod distributed_runtime;
+mod headers;
+mod health;
 mod lease;
 pub mod memory;
 mod name;
@@ -32,9 +34,11 @@ mod watch;
 pub use bus::{BusError, EventBus, Message, Responder};
 pub use discovery::{
     Discovery, DiscoveryError, Entry, MAX_KEY_BYTES, MAX_VALUE_BYTES, Revision, Snapshot, WatchEvent,
-    check_key, check_prefix,
+    check_key, check_prefix, check_put,
 };
 pub use distributed_runtime::{DistributedRuntime, RuntimeParts};
+pub use headers::{Headers, MAX_HEADERS, MAX_HEADERS_BYTES};
+pub use health::{HealthRecord, PortHealth};
 pub use lease::{Lease, LeaseControl, LeaseId};
 pub use name::{ClusterName, escape_token};
 pub use queue::QueueLimits;

@@ -6,6 +6,7 @@
 //! keeps its keys for ever, whatever its TTL.
 
 mod bus;
+mod delivery;
 mod faults;
 mod records;
 mod store;

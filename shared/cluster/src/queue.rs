@@ -53,6 +53,8 @@ impl<T> Backlog<T> {
 struct Shared<T> {
     backlog: Mutex<Backlog<T>>,
     changed: Notify,
+    /// Tells a sender that waits in `closed` that the reader left.
+    left: Notify,
 }
 
 /// The sending half. Dropping it ends the queue once it is read empty.
@@ -68,7 +70,8 @@ pub(crate) struct QueueReader<T> {
 pub(crate) fn queue<T>(limits: QueueLimits) -> (QueueSender<T>, QueueReader<T>) {
     let backlog =
         Backlog { items: VecDeque::new(), bytes: 0, limits, sender_gone: false, reader_gone: false };
-    let shared = Arc::new(Shared { backlog: Mutex::new(backlog), changed: Notify::new() });
+    let shared =
+        Arc::new(Shared { backlog: Mutex::new(backlog), changed: Notify::new(), left: Notify::new() });
     (QueueSender { shared: Arc::clone(&shared) }, QueueReader { shared })
 }
 
@@ -87,6 +90,14 @@ impl<T> QueueSender<T> {
 
     pub(crate) fn reader_gone(&self) -> bool {
         self.shared.backlog.lock().reader_gone
+    }
+
+    /// Waits until the reader is gone.
+    pub(crate) async fn closed(&self) {
+        while !self.reader_gone() {
+            // The one permit that `notify_one` leaves is enough: the reader leaves once.
+            self.shared.left.notified().await;
+        }
     }
 }
 
@@ -131,6 +142,7 @@ impl<T> Drop for QueueReader<T> {
         backlog.bytes = 0;
         drop(backlog);
         drop(unread);
+        self.shared.left.notify_one();
     }
 }
 
@@ -168,8 +180,9 @@ mod tests {
         drop(sender);
         assert_eq!((reader.next().await, reader.next().await), (Some(1), None));
         let (sender, reader) = queue(QueueLimits { items: 2, bytes: 10 });
-        drop(reader);
+        let ((), ()) = tokio::join!(sender.closed(), async { drop(reader) });
         assert!(sender.reader_gone() && push(&sender, 1, 0).is_none());
+        sender.closed().await;
     }
 
     #[tokio::test]

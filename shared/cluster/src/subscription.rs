@@ -61,7 +61,7 @@ impl SubscriptionSender {
     /// Delivers a message, dropping and counting the oldest ones if there is no room. `false` if the subscription is
     /// gone.
     pub fn send(&self, message: Message) -> bool {
-        let bytes = message.subject.len() + message.payload.len();
+        let bytes = message.subject.len() + message.headers.bytes() + message.payload.len();
         let dropped = self.messages.update(|backlog| {
             let mut dropped = Vec::new();
             while !backlog.fits(bytes) {
@@ -75,20 +75,36 @@ impl SubscriptionSender {
         dropped.is_some()
     }
 
+    /// Counts messages that were lost on the way here because this process was slow.
+    pub fn count_lost(&self, messages: u64) {
+        self.lagged.fetch_add(messages, Ordering::Relaxed);
+    }
+
     /// Whether the subscription was dropped.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         self.messages.reader_gone()
+    }
+
+    /// Waits until the subscription is dropped.
+    pub async fn closed(&self) {
+        self.messages.closed().await;
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Headers;
     use bytes::Bytes;
 
     fn message(payload: &'static [u8]) -> Message {
-        Message { subject: "s".into(), payload: Bytes::from_static(payload), reply: None }
+        Message {
+            subject: "s".into(),
+            headers: Headers::new(),
+            payload: Bytes::from_static(payload),
+            reply: None,
+        }
     }
 
     #[tokio::test]
@@ -98,6 +114,8 @@ mod tests {
             assert!(sender.send(message(payload)));
         }
         assert_eq!(subscription.lagged(), 3);
+        sender.count_lost(2);
+        assert_eq!(subscription.lagged(), 5);
         drop(sender);
         let mut left = Vec::new();
         while let Some(message) = subscription.next().await {

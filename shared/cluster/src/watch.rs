@@ -82,6 +82,11 @@ impl WatchSender {
         delivered.is_some()
     }
 
+    /// Waits until the watch is dropped.
+    pub async fn closed(&self) {
+        self.events.closed().await;
+    }
+
     /// Whether the watch was dropped.
     #[must_use]
     pub fn is_gone(&self) -> bool {

@@ -98,6 +98,7 @@ conforms! { Store:
     discovery_rule_08 => discovery::rule_08_lists_are_sorted_and_prefixes_are_bytes,
     discovery_rule_09 => discovery::rule_09_what_cannot_be_stored_is_refused,
     discovery_rule_10_calls => discovery::rule_10_while_cut_calls_fail_and_nothing_is_lost,
+    discovery_rule_17 => discovery::rule_17_a_put_that_expects_something_changes_nothing_else,
     discovery_rule_10_dropped_lease => leases::rule_10_a_lease_dropped_while_cut_stays_gone,
 }
 
@@ -106,10 +107,14 @@ conforms! { Bus:
     bus_rule_11 => bus::rule_11_a_subscription_is_in_force_when_it_returns,
     bus_rule_12 => bus::rule_12_every_matching_subscription_gets_every_message,
     bus_rule_13 => bus::rule_13_a_slow_subscriber_is_told_what_it_lost,
-    bus_rule_14_answer => bus::rule_14_the_first_answer_ends_a_request,
-    bus_rule_14_no_answer => bus::rule_14_a_request_without_answer_ends_typed,
+    bus_rule_14_answer => requests::rule_14_the_first_answer_ends_a_request,
+    bus_rule_14_no_answer => requests::rule_14_a_request_without_answer_ends_typed,
+    bus_rule_14_late => requests::rule_14_a_late_answer_goes_nowhere,
+    bus_rule_14_many => requests::rule_14_answers_find_their_requests,
     bus_rule_15 => bus::rule_15_what_cannot_be_sent_is_refused,
-    bus_rule_16 => bus::rule_16_while_cut_calls_fail_and_subscriptions_resume,
+    bus_rule_16 => requests::rule_16_while_cut_calls_fail_and_subscriptions_resume,
+    bus_rule_16_under_way => requests::rule_16_a_request_under_way_when_the_connection_goes_ends,
+    bus_rule_18 => bus::rule_18_headers_travel_with_their_message,
 }
 
 #[tokio::test]
@@ -213,14 +218,100 @@ async fn faults_lose_repeat_and_reorder_and_do_it_again_with_the_same_seed() {
             && counts.values().all(|&count| count <= 2)
     );
 
-    let mut reordered = heard(BusFaults { delay: 0.2, ..BusFaults::default() }, 1).await;
+    let mut reordered = heard(BusFaults { reorder: 0.2, span: 5, ..BusFaults::default() }, 1).await;
     assert!(!reordered.is_sorted());
     reordered.sort_unstable();
-    assert_eq!(reordered, all, "what is delayed still comes");
+    assert_eq!(reordered, all, "what is overtaken still comes");
 
-    let everything = BusFaults { lose: 0.1, repeat: 0.1, delay: 0.1 };
+    let everything = BusFaults { lose: 0.1, repeat: 0.1, delay: 0.1, reorder: 0.1, span: 3 };
     assert_eq!(heard(everything, 9).await, heard(everything, 9).await);
     assert_ne!(heard(everything, 9).await, heard(everything, 10).await);
+}
+
+#[tokio::test]
+async fn a_stalled_way_delivers_late_and_in_order() {
+    let bus = MemoryBus::new();
+    let connection = bus.connect(&ClusterName::from("c"));
+    let mut subscription = connection.subscribe("s").await.unwrap();
+    bus.set_faults(BusFaults { delay: 0.2, span: 5, ..BusFaults::default() }, 1);
+    let (mut heard, mut late) = (Vec::new(), 0);
+    for number in 0..1_000_u32 {
+        connection.publish("s", Bytes::copy_from_slice(&number.to_le_bytes())).await.unwrap();
+        while let Some(message) = subscription.try_next() {
+            heard.push(u32::from_le_bytes(message.payload.as_ref().try_into().unwrap()));
+        }
+        late += usize::from(heard.len() <= number as usize);
+        assert!(heard.len() + 6 > number as usize, "later than the span");
+    }
+    assert!(late > 100, "{late}");
+    bus.deliver_held();
+    while let Some(message) = subscription.try_next() {
+        heard.push(u32::from_le_bytes(message.payload.as_ref().try_into().unwrap()));
+    }
+    assert_eq!(heard, (0..1_000).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_fault_meets_one_receiver_and_not_the_other() {
+    let bus = MemoryBus::new();
+    let connections = [(); 2].map(|()| bus.connect(&ClusterName::from("c")));
+    let mut subscriptions = Vec::new();
+    for connection in &connections {
+        subscriptions.push(connection.subscribe("s").await.unwrap());
+    }
+    bus.set_faults(BusFaults { lose: 0.5, ..BusFaults::default() }, 3);
+    let mut outcomes = BTreeSet::new();
+    for _ in 0..100 {
+        connections[0].publish("s", Bytes::new()).await.unwrap();
+        outcomes.insert([subscriptions[0].try_next().is_some(), subscriptions[1].try_next().is_some()]);
+    }
+    assert_eq!(outcomes.len(), 4, "{outcomes:?}");
+}
+
+#[tokio::test]
+async fn a_blocked_way_is_blocked_in_one_direction_and_for_answers_too() {
+    const SHORT: std::time::Duration = std::time::Duration::from_millis(1);
+    const LONG: std::time::Duration = std::time::Duration::from_secs(30);
+    let bus = MemoryBus::new();
+    let [one, two] = [(); 2].map(|()| bus.connect(&ClusterName::from("c")));
+    let (mut to_one, mut to_two) = (one.subscribe(">").await.unwrap(), two.subscribe(">").await.unwrap());
+    bus.set_blocked(&one, &two, true);
+    one.publish("s", Bytes::new()).await.unwrap();
+    two.publish("t", Bytes::new()).await.unwrap();
+    assert_eq!(to_two.try_next().map(|message| message.subject), Some("t".to_owned()));
+    assert_eq!(to_one.try_next().map(|message| message.subject), Some("s".to_owned()));
+    assert_eq!(to_one.try_next().map(|message| message.subject), Some("t".to_owned()));
+
+    // The question of `two` arrives and the answer does not; the question of `one` does not even arrive.
+    drop((to_one, to_two));
+    let (mut to_one, mut to_two) =
+        (one.subscribe("ask.1").await.unwrap(), two.subscribe("ask.2").await.unwrap());
+    let answering = async { to_one.next().await.unwrap().respond(Bytes::new()).await };
+    let (unanswered, answered) = tokio::join!(two.request("ask.1", Bytes::new(), SHORT), answering);
+    assert!(matches!(unanswered, Err(switchtower_cluster::BusError::Deadline { .. })) && answered.is_ok());
+    let unheard = one.request("ask.2", Bytes::new(), SHORT).await;
+    assert!(matches!(unheard, Err(switchtower_cluster::BusError::Deadline { .. })));
+    assert!(to_two.try_next().is_none());
+
+    bus.set_blocked(&one, &two, false);
+    let answering = async { to_one.next().await.unwrap().respond(Bytes::new()).await };
+    let (answer, answered) = tokio::join!(two.request("ask.1", Bytes::new(), LONG), answering);
+    assert!(answer.is_ok() && answered.is_ok());
+}
+
+#[tokio::test]
+async fn a_lost_answer_ends_at_the_deadline() {
+    let bus = MemoryBus::new();
+    let connection = bus.connect(&ClusterName::from("c"));
+    let mut questions = connection.subscribe("s").await.unwrap();
+    let asked = connection.request("s", Bytes::new(), std::time::Duration::from_millis(1));
+    let answering = async {
+        let question = questions.next().await.unwrap();
+        bus.set_faults(BusFaults { lose: 1.0, ..BusFaults::default() }, 1);
+        question.respond(Bytes::new()).await
+    };
+    let (asked, answered) = tokio::join!(asked, answering);
+    assert!(matches!(asked, Err(switchtower_cluster::BusError::Deadline { .. })) && answered.is_ok());
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! The rules of [`Discovery`](crate::Discovery) about records and watches as tests; those about leases are in
+//! The rules of [`Discovery`] about records and watches as tests; those about leases are in
 //! [`leases`](super::leases). Called from each implementation's tests.
 
 use super::{
@@ -6,7 +6,7 @@ use super::{
     follower::{Follower, TTL, by_key, keys, put, put_leased},
     within,
 };
-use crate::{DiscoveryError, MAX_KEY_BYTES, MAX_VALUE_BYTES, Revision};
+use crate::{Discovery, DiscoveryError, MAX_KEY_BYTES, MAX_VALUE_BYTES, Revision, WatchEvent};
 use bytes::Bytes;
 use std::time::Duration;
 
@@ -193,29 +193,69 @@ pub async fn rule_09_what_cannot_be_stored_is_refused(factory: &dyn DiscoveryFac
     assert_eq!(discovery.get(&longest).await.unwrap().unwrap().value.len(), MAX_VALUE_BYTES);
 }
 
-/// While the store cannot be reached calls fail and leases live on; afterwards all is as before.
+/// A put that expects something succeeds only where that holds, and of callers at one time one.
+///
+/// # Panics
+/// Where the contract is broken.
+pub async fn rule_17_a_put_that_expects_something_changes_nothing_else(factory: &dyn DiscoveryFactory) {
+    let (one, two) = (factory.connect("r17").await, factory.connect("r17").await);
+    let put_if = async |port: &dyn Discovery, value: &'static str, expected| {
+        port.put_if("k", Bytes::from_static(value.as_bytes()), None, expected).await.unwrap()
+    };
+    let first = put_if(one.port(), "1", None).await.unwrap();
+    assert_eq!(put_if(two.port(), "2", None).await, None, "it is there already");
+    assert_eq!(put_if(two.port(), "2", Some(Revision(first.0 + 1_000))).await, None, "at another revision");
+    let entry = one.port().get("k").await.unwrap().unwrap();
+    assert_eq!((entry.revision, entry.value.as_ref()), (first, b"1".as_slice()));
+
+    let (left, right) =
+        tokio::join!(put_if(one.port(), "left", Some(first)), put_if(two.port(), "right", Some(first)));
+    assert!(left.is_some() != right.is_some(), "{left:?} {right:?}");
+    let entry = one.port().get("k").await.unwrap().unwrap();
+    assert_eq!(Some(entry.revision), left.or(right));
+    assert_eq!(entry.value.as_ref(), if left.is_some() { b"left".as_slice() } else { b"right" });
+
+    let lease = two.port().grant(TTL).await.unwrap();
+    let refused = two.port().put_if("k", Bytes::new(), Some(&lease), None).await;
+    assert_eq!(refused, Ok(None));
+    let leased = two.port().put_if("mine", Bytes::new(), Some(&lease), None).await;
+    assert!(leased.is_ok_and(|put| put.is_some()));
+    lease.revoke().await.unwrap();
+    assert_eq!(
+        keys(one.port(), "").await,
+        ["k"],
+        "the key that was put went with its lease, the other stays"
+    );
+}
+
+/// While the store cannot be reached calls fail, leases live on and a new watch waits; afterwards all is as before.
 ///
 /// # Panics
 /// Where the contract is broken.
 pub async fn rule_10_while_cut_calls_fail_and_nothing_is_lost(factory: &dyn DiscoveryFactory) {
     let (cut, other) = (factory.connect("r10").await, factory.connect("r10").await);
-    let lease = cut.port().grant(TTL).await.unwrap();
+    // Longer than all the calls below may take together.
+    let lease = cut.port().grant(TTL * 12).await.unwrap();
     put_leased(cut.port(), "mine", "1", &lease).await;
     cut.cut().await;
     let failed = [
         within("put", cut.port().put("k", Bytes::new(), None)).await.err(),
+        within("put_if", cut.port().put_if("k", Bytes::new(), None, None)).await.err(),
         within("get", cut.port().get("k")).await.err(),
         within("list", cut.port().list("")).await.err(),
         within("delete", cut.port().delete("k")).await.err(),
         within("grant", cut.port().grant(TTL)).await.err(),
-        within("watch", cut.port().watch("")).await.err(),
     ];
     for error in failed {
         assert!(matches!(error, Some(DiscoveryError::Unavailable { .. })), "{error:?}");
     }
     assert_eq!(keys(other.port(), "").await, ["mine"]);
+    let mut early = within("watch", cut.port().watch("")).await.unwrap();
+    assert_eq!(early.try_next(), None, "it waits for the store");
     cut.restore().await;
     let mut follower = Follower::start(other.port(), "").await;
     put_leased(cut.port(), "mine", "2", &lease).await;
     follower.until(|seen| seen.has("mine", "2")).await;
+    let first = within("the first event of the early watch", early.next()).await;
+    assert!(matches!(first, Some(WatchEvent::Resync(_))), "a watch begins with a resync, not with {first:?}");
 }

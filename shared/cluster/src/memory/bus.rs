@@ -3,15 +3,18 @@
 //! Delivery happens inside `publish`, under one lock, so that without faults messages arrive in the order of their
 //! publication. Must not use a clock but for the deadlines of requests.
 
-use super::faults::{BusFaults, Fate, FateDraw};
+use super::{
+    delivery::{Publication, State},
+    faults::BusFaults,
+};
 use crate::{
-    BusError, ClusterName, EventBus, Message, Responder, SUBSCRIPTION_LIMITS, Subscription,
-    SubscriptionSender, check_pattern, check_subject, subject_matches,
+    BusError, ClusterName, EventBus, Headers, PortHealth, Responder, SUBSCRIPTION_LIMITS, Subscription,
+    check_pattern, check_subject,
 };
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 use tokio::sync::oneshot;
 
 /// The largest payload, in bytes: what a NATS server allows unless configured otherwise.
@@ -30,40 +33,17 @@ pub struct MemoryEventBus {
     connection: Arc<Connection>,
 }
 
-#[derive(Default)]
-struct State {
-    next_id: u64,
-    connections: HashMap<u64, ConnectionState>,
-    faults: Option<FateDraw>,
-    /// Messages whose fate was to come later.
-    held: Vec<Publication>,
-}
-
-struct ConnectionState {
-    cluster: ClusterName,
-    reachable: bool,
-    subscriptions: Vec<(String, SubscriptionSender)>,
-}
-
 struct Connection {
     id: u64,
     cluster: ClusterName,
     state: Arc<Mutex<State>>,
 }
 
-/// One message on its way.
-#[derive(Clone)]
-struct Publication {
-    cluster: ClusterName,
-    subject: String,
-    payload: Bytes,
-    question: Option<Question>,
-}
-
 /// What makes a message a question: where its first answer goes, and the bus that carries it there.
 #[derive(Clone)]
-struct Question {
+pub(super) struct Question {
     asker: Arc<Mutex<Option<oneshot::Sender<Bytes>>>>,
+    asker_connection: u64,
     state: Arc<Mutex<State>>,
 }
 
@@ -77,27 +57,26 @@ impl MemoryBus {
     /// A new connection to the messages of one cluster.
     #[must_use]
     pub fn connect(&self, cluster: &ClusterName) -> MemoryEventBus {
-        let mut state = self.state.lock();
-        state.next_id += 1;
-        let id = state.next_id;
-        let connection =
-            ConnectionState { cluster: cluster.clone(), reachable: true, subscriptions: Vec::new() };
-        state.connections.insert(id, connection);
-        drop(state);
-        let cluster = cluster.clone();
-        MemoryEventBus { connection: Arc::new(Connection { id, cluster, state: Arc::clone(&self.state) }) }
+        let id = self.state.lock().connect(cluster.clone());
+        let (cluster, state) = (cluster.clone(), Arc::clone(&self.state));
+        MemoryEventBus { connection: Arc::new(Connection { id, cluster, state }) }
     }
 
-    /// From now on, messages meet these fates, drawn from `seed`; what an earlier setting held back is delivered.
+    /// From now on, messages meet these fates on their way to each receiver, drawn from `seed`; what an earlier setting
+    /// held back is delivered.
     pub fn set_faults(&self, faults: BusFaults, seed: u64) {
-        let mut state = self.state.lock();
-        state.faults = Some(FateDraw::new(faults, seed));
-        state.deliver_held();
+        self.state.lock().set_faults(faults, seed);
     }
 
     /// Delivers what is still held back, as a test does at its quiet end.
     pub fn deliver_held(&self) {
         self.state.lock().deliver_held();
+    }
+
+    /// Blocks or opens the way from one connection to another, and leaves the way back as it is: messages, questions and
+    /// answers on a blocked way are lost, and nobody is told.
+    pub fn set_blocked(&self, from: &MemoryEventBus, to: &MemoryEventBus, blocked: bool) {
+        self.state.lock().set_blocked(from.connection.id, to.connection.id, blocked);
     }
 }
 
@@ -105,26 +84,24 @@ impl MemoryEventBus {
     /// Cuts or restores the connection. While cut, calls fail with `Unavailable` and subscriptions miss what is
     /// published; afterwards they go on.
     pub fn set_reachable(&self, reachable: bool) {
-        if let Some(connection) = self.connection.state.lock().connections.get_mut(&self.connection.id) {
-            connection.reachable = reachable;
-        }
+        self.connection.state.lock().set_reachable(self.connection.id, reachable);
     }
 
-    fn publication(&self, subject: &str, payload: Bytes) -> Result<Publication, BusError> {
+    fn publication(&self, subject: &str, headers: Headers, payload: Bytes) -> Result<Publication, BusError> {
         check_subject(subject)?;
         check_size(subject, &payload)?;
-        let (cluster, subject) = (self.connection.cluster.clone(), subject.to_owned());
-        Ok(Publication { cluster, subject, payload, question: None })
+        let (from, cluster) = (self.connection.id, self.connection.cluster.clone());
+        Ok(Publication { from, cluster, subject: subject.to_owned(), headers, payload, question: None })
     }
 }
 
 #[async_trait]
 impl EventBus for MemoryEventBus {
-    async fn publish(&self, subject: &str, payload: Bytes) -> Result<(), BusError> {
-        let publication = self.publication(subject, payload)?;
+    async fn publish_with(&self, subject: &str, headers: Headers, payload: Bytes) -> Result<(), BusError> {
+        let publication = self.publication(subject, headers, payload)?;
         let mut state = self.connection.state.lock();
         state.check_reachable(self.connection.id, "publish a message")?;
-        state.publish(publication);
+        state.publish(&publication);
         Ok(())
     }
 
@@ -133,29 +110,32 @@ impl EventBus for MemoryEventBus {
         let mut state = self.connection.state.lock();
         state.check_reachable(self.connection.id, "subscribe")?;
         let (sender, subscription) = Subscription::channel(SUBSCRIPTION_LIMITS);
-        if let Some(connection) = state.connections.get_mut(&self.connection.id) {
-            // Dropped subscriptions are cleared away here too: their subjects may never be published again.
-            connection.subscriptions.retain(|(_, sender)| !sender.is_gone());
-            connection.subscriptions.push((pattern.to_owned(), sender));
-        }
+        state.subscribe(self.connection.id, pattern, sender);
         Ok(subscription)
     }
 
-    async fn request(&self, subject: &str, payload: Bytes, deadline: Duration) -> Result<Bytes, BusError> {
-        let mut publication = self.publication(subject, payload)?;
+    async fn request_with(
+        &self,
+        subject: &str,
+        headers: Headers,
+        payload: Bytes,
+        deadline: Duration,
+    ) -> Result<Bytes, BusError> {
+        let mut publication = self.publication(subject, headers, payload)?;
         let (asker, answered) = oneshot::channel();
         publication.question = Some(Question {
             asker: Arc::new(Mutex::new(Some(asker))),
+            asker_connection: self.connection.id,
             state: Arc::clone(&self.connection.state),
         });
         {
             let mut state = self.connection.state.lock();
             state.check_reachable(self.connection.id, "send a request")?;
-            if !state.is_heard(&publication) {
+            if !state.ask(&publication) {
                 return Err(BusError::NoResponders { subject: subject.to_owned() });
             }
-            state.ask(publication);
         }
+        drop(publication);
         // If every copy of the question is dropped unanswered, the asker still learns of it only by the deadline, as on
         // a real bus.
         let waiting = async {
@@ -173,6 +153,18 @@ impl EventBus for MemoryEventBus {
     fn max_payload(&self) -> usize {
         MAX_PAYLOAD_BYTES
     }
+
+    fn health(&self) -> PortHealth {
+        let state = self.connection.state.lock();
+        PortHealth::in_memory(state.check_reachable(self.connection.id, "").is_ok())
+    }
+}
+
+impl Question {
+    /// What a receiver on `connection` answers with.
+    pub(super) fn responder(&self, subject: &str, connection: u64) -> Arc<dyn Responder> {
+        Arc::new(MemoryResponder { subject: subject.to_owned(), question: self.clone(), connection })
+    }
 }
 
 /// Answers for one responder's connection.
@@ -186,7 +178,13 @@ struct MemoryResponder {
 impl Responder for MemoryResponder {
     async fn respond(&self, payload: Bytes) -> Result<(), BusError> {
         check_size(&self.subject, &payload)?;
-        self.question.state.lock().check_reachable(self.connection, "answer a request")?;
+        {
+            let mut state = self.question.state.lock();
+            state.check_reachable(self.connection, "answer a request")?;
+            if !state.answer_arrives(self.connection, self.question.asker_connection) {
+                return Ok(());
+            }
+        }
         if let Some(asker) = self.question.asker.lock().take() {
             // An asker that gave up is no error.
             let _ = asker.send(payload);
@@ -195,96 +193,10 @@ impl Responder for MemoryResponder {
     }
 }
 
-impl State {
-    fn check_reachable(&self, connection: u64, operation: &'static str) -> Result<(), BusError> {
-        if self.connections.get(&connection).is_some_and(|connection| connection.reachable) {
-            return Ok(());
-        }
-        Err(BusError::Unavailable { operation, reason: "the connection is cut".to_owned() })
-    }
-
-    fn publish(&mut self, publication: Publication) {
-        let earlier = std::mem::take(&mut self.held);
-        match self.draw() {
-            Fate::Lose => {}
-            Fate::Delay => self.held.push(publication),
-            Fate::Deliver => self.deliver(publication),
-            Fate::Repeat => {
-                self.deliver(publication.clone());
-                self.deliver(publication);
-            }
-        }
-        for publication in earlier {
-            self.deliver(publication);
-        }
-    }
-
-    /// Questions are lost or repeated like messages, but never held back: the asker is waiting.
-    fn ask(&mut self, question: Publication) {
-        match self.draw() {
-            Fate::Lose => {}
-            Fate::Repeat => {
-                self.deliver(question.clone());
-                self.deliver(question);
-            }
-            Fate::Deliver | Fate::Delay => self.deliver(question),
-        }
-    }
-
-    fn draw(&mut self) -> Fate {
-        self.faults.as_mut().map_or(Fate::Deliver, FateDraw::draw)
-    }
-
-    fn deliver_held(&mut self) {
-        for publication in std::mem::take(&mut self.held) {
-            self.deliver(publication);
-        }
-    }
-
-    fn deliver(&mut self, publication: Publication) {
-        for (&id, connection) in &mut self.connections {
-            if !connection.hears(&publication) {
-                continue;
-            }
-            connection.subscriptions.retain(|(pattern, inbox)| {
-                if !subject_matches(pattern, &publication.subject) {
-                    return true;
-                }
-                inbox.send(publication.message_for(id))
-            });
-        }
-    }
-
-    fn is_heard(&self, publication: &Publication) -> bool {
-        self.connections.values().filter(|connection| connection.hears(publication)).any(|connection| {
-            let mut subscriptions = connection.subscriptions.iter();
-            subscriptions
-                .any(|(pattern, inbox)| !inbox.is_gone() && subject_matches(pattern, &publication.subject))
-        })
-    }
-}
-
-impl ConnectionState {
-    fn hears(&self, publication: &Publication) -> bool {
-        self.reachable && self.cluster == publication.cluster
-    }
-}
-
-impl Publication {
-    fn message_for(&self, connection: u64) -> Message {
-        let subject = self.subject.clone();
-        let reply = self.question.clone().map(|question| {
-            Arc::new(MemoryResponder { subject: subject.clone(), question, connection }) as Arc<dyn Responder>
-        });
-        Message { subject, payload: self.payload.clone(), reply }
-    }
-}
-
 impl Drop for Connection {
     fn drop(&mut self) {
-        let mut state = self.state.lock();
-        let connection = state.connections.remove(&self.id);
-        drop(state);
+        // In two steps: the subscriptions go outside the lock.
+        let connection = self.state.lock().disconnect(self.id);
         drop(connection);
     }
 }

@@ -1,16 +1,21 @@
 //! What the bus in memory does wrong when asked to, repeatably.
 //!
-//! Rule 3 says that a bus may lose, repeat and reorder; a receiver that copes is tested with a seed. Used by `bus`.
+//! Rule 3 says that a bus may lose, delay, repeat and reorder; a receiver that copes is tested with a seed. Time is counted
+//! in publications, so that nothing here needs a clock. Used by `delivery`.
 
-/// How often a published message meets each fate; the sum may be at most 1. Default: never.
+/// How often a message on its way to one receiver meets each fate; the sum may be at most 1. Default: never.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct BusFaults {
-    /// Share of messages lost, 0 to 1. Requests are lost at this rate too.
+    /// Share of messages lost, 0 to 1. Questions and answers are lost at this rate too.
     pub lose: f64,
     /// Share delivered twice, 0 to 1.
     pub repeat: f64,
-    /// Share held back and delivered after the next message, 0 to 1.
+    /// Share at which the way to the receiver stalls, 0 to 1: this message and those behind it come late, in order.
     pub delay: f64,
+    /// Share that is overtaken by later messages, 0 to 1.
+    pub reorder: f64,
+    /// For how many later publications a late or overtaken message waits at most; the number is drawn. 0 counts as 1.
+    pub span: u32,
 }
 
 /// What happens to one message.
@@ -19,7 +24,10 @@ pub(super) enum Fate {
     Deliver,
     Lose,
     Repeat,
-    Delay,
+    /// Waits for so many publications, and all that follow wait with it.
+    Delay(u64),
+    /// Waits alone for so many publications.
+    Reorder(u64),
 }
 
 /// Draws fates from a seed.
@@ -35,17 +43,26 @@ impl FateDraw {
     }
 
     pub(super) fn draw(&mut self) -> Fate {
-        let BusFaults { lose, repeat, delay } = self.faults;
+        let BusFaults { lose, repeat, delay, reorder, .. } = self.faults;
         let toss = self.uniform();
         if toss < lose {
             Fate::Lose
         } else if toss < lose + repeat {
             Fate::Repeat
         } else if toss < lose + repeat + delay {
-            Fate::Delay
+            Fate::Delay(self.wait())
+        } else if toss < lose + repeat + delay + reorder {
+            Fate::Reorder(self.wait())
         } else {
             Fate::Deliver
         }
+    }
+
+    /// From 1 to the span.
+    fn wait(&mut self) -> u64 {
+        let span = f64::from(self.faults.span.max(1));
+        // At most the span, which came from a u32.
+        1 + (self.uniform() * span) as u64
     }
 
     /// Uniform in [0, 1).
@@ -71,14 +88,31 @@ mod tests {
 
     #[test]
     fn fates_repeat_with_their_seed_and_come_at_their_rates() {
-        let faults = BusFaults { lose: 0.1, repeat: 0.2, delay: 0.3 };
+        let faults = BusFaults { lose: 0.1, repeat: 0.15, delay: 0.2, reorder: 0.25, span: 4 };
         assert_eq!(fates(faults, 7), fates(faults, 7));
         assert_ne!(fates(faults, 7), fates(faults, 8));
-        for (fate, rate) in
-            [(Fate::Lose, 1_000), (Fate::Repeat, 2_000), (Fate::Delay, 3_000), (Fate::Deliver, 4_000)]
-        {
-            let count = fates(faults, 7).into_iter().filter(|drawn| *drawn == fate).count();
-            assert!(count.abs_diff(rate) < 300, "{fate:?}: {count}");
+        let kind = |fate: &Fate| match fate {
+            Fate::Lose => 0,
+            Fate::Repeat => 1,
+            Fate::Delay(_) => 2,
+            Fate::Reorder(_) => 3,
+            Fate::Deliver => 4,
+        };
+        for (index, rate) in [1_000_usize, 1_500, 2_000, 2_500, 3_000].into_iter().enumerate() {
+            let count = fates(faults, 7).iter().filter(|fate| kind(fate) == index).count();
+            assert!(count.abs_diff(rate) < 300, "{index}: {count}");
+        }
+    }
+
+    #[test]
+    fn waits_cover_the_span_and_no_more() {
+        for (span, most) in [(0, 1), (1, 1), (4, 4)] {
+            let faults = BusFaults { reorder: 1.0, span, ..BusFaults::default() };
+            let waits: std::collections::BTreeSet<u64> = fates(faults, 3)
+                .into_iter()
+                .map(|fate| if let Fate::Reorder(wait) = fate { wait } else { 0 })
+                .collect();
+            assert_eq!(waits, (1..=most).collect());
         }
     }
 

@@ -5,8 +5,8 @@
 
 use super::records::{ConnectionState, LeaseState, State, Watcher};
 use crate::{
-    ClusterName, Discovery, DiscoveryError, Entry, Lease, LeaseControl, LeaseId, MAX_VALUE_BYTES, Revision,
-    Snapshot, WATCH_LIMITS, Watch, check_key, check_prefix,
+    ClusterName, Discovery, DiscoveryError, Entry, Lease, LeaseControl, LeaseId, PortHealth, Revision,
+    Snapshot, WATCH_LIMITS, Watch, check_key, check_prefix, check_put,
 };
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -100,21 +100,25 @@ impl MemoryDiscovery {
 #[async_trait]
 impl Discovery for MemoryDiscovery {
     async fn put(&self, key: &str, value: Bytes, lease: Option<&Lease>) -> Result<Revision, DiscoveryError> {
-        check_key(key)?;
-        if value.len() > MAX_VALUE_BYTES {
-            let (key, bytes) = (key.to_owned(), value.len());
-            return Err(DiscoveryError::ValueTooLarge { key, bytes, limit: MAX_VALUE_BYTES });
+        check_put(key, &value)?;
+        let mut state = self.connection.lock("put a record")?;
+        self.connection.put(&mut state, key, value, lease)
+    }
+
+    async fn put_if(
+        &self,
+        key: &str,
+        value: Bytes,
+        lease: Option<&Lease>,
+        expected: Option<Revision>,
+    ) -> Result<Option<Revision>, DiscoveryError> {
+        check_put(key, &value)?;
+        let mut state = self.connection.lock("put a record")?;
+        let found = state.entries.get(&self.connection.full(key)).map(|stored| stored.revision);
+        if found != expected {
+            return Ok(None);
         }
-        let connection = &self.connection;
-        let mut state = connection.lock("put a record")?;
-        let lease = lease.map(Lease::id);
-        if let Some(lease) = lease.filter(|lease| !state.leases_of(connection.id).contains(lease)) {
-            return Err(DiscoveryError::UnknownLease { lease });
-        }
-        let full = connection.full(key);
-        state.forget(connection.id, &full);
-        state.remember(connection.id, lease, &full, &value);
-        Ok(state.put(&full, value, lease))
+        self.connection.put(&mut state, key, value, lease).map(Some)
     }
 
     async fn get(&self, key: &str) -> Result<Option<Entry>, DiscoveryError> {
@@ -154,17 +158,44 @@ impl Discovery for MemoryDiscovery {
     async fn watch(&self, prefix: &str) -> Result<Watch, DiscoveryError> {
         check_prefix(prefix)?;
         let prefix = self.connection.full(prefix);
-        let mut state = self.connection.lock("watch records")?;
+        let mut state = self.connection.state.lock();
         let (events, watch) = Watch::channel(WATCH_LIMITS);
-        events.resync(state.snapshot(&self.connection.root, &prefix));
+        let snapshot = state.snapshot(&self.connection.root, &prefix);
         if let Some(connection) = state.connections.get_mut(&self.connection.id) {
+            // While cut it waits for the resync that all watches get when the connection returns.
+            if connection.reachable {
+                events.resync(snapshot);
+            }
             connection.watchers.push(Watcher { prefix, events });
         }
         Ok(watch)
     }
+
+    fn health(&self) -> PortHealth {
+        let state = self.connection.state.lock();
+        let connection = state.connections.get(&self.connection.id);
+        PortHealth::in_memory(connection.is_some_and(|connection| connection.reachable))
+    }
 }
 
 impl Connection {
+    fn put(
+        &self,
+        state: &mut State,
+        key: &str,
+        value: Bytes,
+        lease: Option<&Lease>,
+    ) -> Result<Revision, DiscoveryError> {
+        let lease = lease.map(Lease::id);
+        if let Some(lease) = lease.filter(|lease| !state.leases_of(self.id).contains(lease)) {
+            return Err(DiscoveryError::UnknownLease { lease });
+        }
+        let full = self.full(key);
+        state.forget(self.id, &full);
+        state.remember(self.id, lease, &full, &value);
+        Ok(state.put(&full, value, lease))
+    }
+
     fn full(&self, key: &str) -> String {
         format!("{}{key}", self.root)
     }
