@@ -18,6 +18,9 @@ pub struct EngineConfig {
     pub models: Vec<ModelSource>,
     /// Where the HTTP API listens; port 0 takes a free one.
     pub http: SocketAddr,
+    /// Where the admin API listens, if at all: it asks nobody who they are, so keep it on loopback or behind a fence.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub admin: Option<SocketAddr>,
     /// How workers are chosen.
     pub router: KvRouterConfig,
     /// How much is accepted.
@@ -84,6 +87,7 @@ impl Default for EngineConfig {
         Self {
             models: vec![ModelSource::BuiltIn],
             http: SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)),
+            admin: None,
             router: KvRouterConfig::default(),
             limits: Limits::default(),
             timeouts: Timeouts::default(),

@@ -2,11 +2,14 @@
 
 use crate::{
     SelectionOptions, SelectionService,
+    admin::Admin,
     clock::ServiceClock,
     metrics::IngestMetrics,
     partition::KeySource,
-    records,
-    registry::{Follower, PartitionFactory, RegistryView, Subscriptions},
+    registry::{
+        Follower, IndexQuestions, LatestReports, Outlets, PartitionFactory, RecordFeed, RegistryView,
+        Subscriptions,
+    },
     service::Parts,
     wire,
 };
@@ -15,7 +18,10 @@ use switchtower_cluster::{BusError, DiscoveryError, DistributedRuntime};
 use switchtower_ids::ReplicaId;
 use switchtower_policies::{Catalogue, UnknownPolicy};
 use switchtower_policy::{InvalidConfig, KvRouterConfig, WorkerSelectionPolicyFactory};
-use switchtower_runtime::{CancellationToken, OnError};
+use switchtower_runtime::{
+    CancellationToken, OnError,
+    retry::{RetryTimes, retry},
+};
 use tokio::sync::watch;
 
 /// Why a service cannot start.
@@ -102,10 +108,11 @@ impl SelectionServiceBuilder {
     }
 
     /// Checks the settings, subscribes and starts. Workers that are registered already are known soon after: see
-    /// [`SelectionHandle::synced`](crate::SelectionHandle::synced).
+    /// [`SelectionHandle::ready`](crate::SelectionHandle::ready). While the cluster cannot be reached the service runs, is
+    /// not ready, and tries again.
     ///
     /// # Errors
-    /// A setting is out of range, a policy is unknown, or the cluster cannot be reached.
+    /// A setting is out of range, a policy is unknown, or the cluster refuses what is asked.
     pub async fn build(mut self) -> Result<SelectionService, BuildError> {
         self.config.validate()?;
         self.options.validate()?;
@@ -118,7 +125,11 @@ impl SelectionServiceBuilder {
         if self.config.seed == 0 {
             self.config.seed = seed_of(runtime.replica());
         }
-        let subscriptions = subscribe(&runtime).await?;
+        let subscriptions = match subscribe(&runtime).await {
+            Ok(subscriptions) => Some(subscriptions),
+            Err(error) if error.is_passing() => None,
+            Err(error) => return Err(error),
+        };
         Ok(self.start(&runtime, Policies { factory, fallback }, subscriptions))
     }
 
@@ -126,7 +137,7 @@ impl SelectionServiceBuilder {
         self,
         runtime: &DistributedRuntime,
         policies: Policies,
-        subscriptions: Subscriptions,
+        subscriptions: Option<Subscriptions>,
     ) -> SelectionService {
         let stop = CancellationToken::new();
         let tasks = runtime.tasks().child_with_token("selection", stop.clone());
@@ -144,9 +155,31 @@ impl SelectionServiceBuilder {
         };
         let ingest = IngestMetrics::default();
         let (view, views) = watch::channel(RegistryView::default());
-        let follower = Follower::new(factory, Arc::clone(runtime.bus()), ingest.clone(), view);
-        tasks.spawn("registry", OnError::ShutDown, follower.run(subscriptions, stop));
-        SelectionService::new(Parts { views, ingest, options: self.options, tasks })
+        let latest = LatestReports::new(clock);
+        let (questions, question_queue) = IndexQuestions::channel();
+        let outlets =
+            Outlets { metrics: ingest.clone(), view, latest: latest.clone(), questions: question_queue };
+        let follower = Follower::new(factory, Arc::clone(runtime.bus()), outlets);
+        let (discovery, bus) = (Arc::clone(runtime.discovery()), Arc::clone(runtime.bus()));
+        let admin = Admin { discovery, bus, latest, questions };
+        let runtime = runtime.clone();
+        tasks.spawn("registry", OnError::ShutDown, async move {
+            match subscribe_until(subscriptions, &runtime, &stop).await {
+                Some(subscriptions) => follower.run(subscriptions, stop).await,
+                None => Ok(()),
+            }
+        });
+        SelectionService::new(Parts { views, admin, ingest, options: self.options, tasks })
+    }
+}
+
+impl BuildError {
+    /// Whether it is only that the cluster cannot be reached now.
+    const fn is_passing(&self) -> bool {
+        matches!(
+            self,
+            Self::Discovery(DiscoveryError::Unavailable { .. }) | Self::Bus(BusError::Unavailable { .. })
+        )
     }
 }
 
@@ -160,8 +193,20 @@ async fn subscribe(runtime: &DistributedRuntime) -> Result<Subscriptions, BuildE
     Ok(Subscriptions {
         kv_events: runtime.bus().subscribe(wire::KV_EVENTS).await?,
         loads: runtime.bus().subscribe(wire::LOADS).await?,
-        records: runtime.discovery().watch(records::WORKERS).await?,
+        records: RecordFeed::watch(&**runtime.discovery()).await?,
     })
+}
+
+/// `first`, or what is subscribed once the cluster can be reached; `None` if `stop` comes before.
+async fn subscribe_until(
+    first: Option<Subscriptions>,
+    runtime: &DistributedRuntime,
+    stop: &CancellationToken,
+) -> Option<Subscriptions> {
+    match first {
+        Some(subscriptions) => Some(subscriptions),
+        None => retry("following the cluster", RetryTimes::default(), stop, || subscribe(runtime)).await,
+    }
 }
 
 /// Another seed at every start, so that replicas do not break ties alike; never 0, which asks for one.

@@ -4,6 +4,8 @@
 //! Front ends call it through [`SelectionHandle`]; workers share its [`records`] and [`wire`] types. It owns the tasks
 //! and channels around the sans-IO rooms (`kv`, `scheduling`) and decides nothing itself.
 
+mod admin;
+mod assumed;
 mod builder;
 mod clock;
 mod detached;
@@ -13,18 +15,23 @@ mod metrics;
 mod options;
 mod partition;
 pub mod records;
+pub mod registration;
 mod registry;
 mod request;
 mod reservation;
 mod scheduler;
 mod service;
+mod status;
 pub mod wire;
 
+pub use admin::{AdminError, ClusterHealth, DrainOutcome};
 pub use builder::{BuildError, SelectionServiceBuilder};
 pub use loads::PartitionLoads;
 pub use metrics::SelectionTotals;
-pub use options::SelectionOptions;
+pub use options::{AssumedOptions, SelectionOptions};
 pub use registry::{ModelStatus, RefusedRecord};
 pub use request::{RESERVATION_ID_BYTES_MAX, SelectionRequest};
 pub use reservation::{Reservation, WorkerFailure};
 pub use service::{DetachedReservation, FreeOutcome, SelectionHandle, SelectionService};
+pub use status::{IndexRow, LoadRow, ReportStatus, Reported, WorkerStatus};
+pub use switchtower_kv::index::TierBlocks;

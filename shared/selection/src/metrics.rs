@@ -3,7 +3,7 @@
 
 mod fleet;
 
-pub(crate) use fleet::FleetMetrics;
+pub(crate) use fleet::{FleetMetrics, Shown};
 
 use parking_lot::Mutex;
 use prometheus_client::{
@@ -13,7 +13,7 @@ use prometheus_client::{
 };
 use std::{collections::HashSet, sync::Arc};
 use switchtower_ids::PartitionId;
-use switchtower_kv::{event::RangeAnswer, index::RefusalReason};
+use switchtower_kv::index::RefusalReason;
 use switchtower_scheduling::{ChosenBy, Rejection, Selection};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -59,12 +59,8 @@ impl IngestMetrics {
         self.refused.get_or_create(&Reason { reason: reason.label() }).inc();
     }
 
-    pub(crate) fn repair(&self, answer: Option<&RangeAnswer>) {
-        let reason = match answer {
-            Some(RangeAnswer::Events { .. }) => "events",
-            Some(RangeAnswer::TooOld { .. }) => "snapshot",
-            None => "unanswered",
-        };
+    /// Counts the end of a repair: answered with `events` or a `snapshot`, or `unanswered`.
+    pub(crate) fn repair(&self, reason: &'static str) {
         self.repairs.get_or_create(&Reason { reason }).inc();
     }
 }

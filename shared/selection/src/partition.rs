@@ -1,7 +1,8 @@
 //! One partition: its scheduler, its index, and how requests become the scheduler's own.
 
 use crate::{
-    Reservation, SelectionRequest, clock::ServiceClock, index::SharedIndex, scheduler::SchedulerHandle,
+    Reservation, SelectionRequest, assumed::Assumptions, clock::ServiceClock, index::SharedIndex,
+    scheduler::SchedulerHandle,
 };
 use std::{
     num::NonZeroU32,
@@ -34,6 +35,7 @@ pub(crate) struct Partition {
     pub(crate) block_size: NonZeroU32,
     pub(crate) scheduler: SchedulerHandle,
     pub(crate) index: SharedIndex,
+    pub(crate) assumptions: Assumptions,
     pub(crate) clock: ServiceClock,
     pub(crate) keys: Arc<KeySource>,
     /// How long a worker is left alone after a failed connection.
@@ -61,8 +63,21 @@ impl Partition {
         let request = self.scheduling_request(request, key);
         // The guard comes first and goes last: whatever happens to this future, its drop tells the scheduler.
         let guard = self.scheduler.guard(key)?;
-        let selection = self.scheduler.submit(request.clone()).await?;
+        let selection = self.submit(&request).await?;
         Ok(Reservation::new(Arc::clone(self), guard, request, selection))
+    }
+
+    /// Books a request whose guard the caller holds; its blocks are assumed where it is booked.
+    pub(crate) async fn submit(&self, request: &Request) -> Result<Selection, Rejection> {
+        let selection = self.scheduler.submit(request.clone()).await?;
+        let (row, incarnation) = (selection.row, selection.incarnation);
+        self.assumptions.sent(self.clock.now_ms(), row, incarnation, &request.blocks);
+        Ok(selection)
+    }
+
+    /// Ends what is assumed for too long.
+    pub(crate) fn expire_assumptions(&self) {
+        self.assumptions.expire(self.clock.now_ms());
     }
 
     /// Sequence hashes of the prompt's full blocks in this partition.

@@ -1,16 +1,25 @@
 //! What workers write into discovery: JSON records, versioned, readable with the store's own tools.
 //!
 //! Wire types: they stop at the registry, which turns them into rows. A record that does not parse or contradicts
-//! itself is refused with a reason and harms nobody else.
+//! itself is refused with a reason and harms nobody else. What operators and routers write stands in [`DrainSetting`],
+//! [`RefusedClaim`] and [`ReplicaRecord`].
 
-use serde::{Deserialize, Serialize};
+mod claim;
+mod drain;
+mod replica;
+
+pub use claim::{CLAIMS, RefusedClaim};
+pub use drain::{DRAINS, DrainSetting, REASON_BYTES_MAX};
+pub use replica::{REPLICAS, ReplicaRecord};
+
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::collections::BTreeSet;
 use switchtower_ids::{Incarnation, PartitionId, Stage, WorkerId};
 
 /// Prefix of every worker record's key.
 pub const WORKERS: &str = "workers/";
 
-/// The version of [`WorkerRecord`] that this release writes and reads.
+/// The version of every record that this release writes and reads.
 pub const RECORD_VERSION: u32 = 1;
 
 /// Most ranks one worker may announce.
@@ -58,6 +67,10 @@ pub struct WorkerRecord {
     /// Whether the worker takes no new requests.
     #[serde(default)]
     pub draining: bool,
+    /// Whether the worker publishes KV events. For one that does not, routers assume that it has cached what they sent
+    /// there.
+    #[serde(default = "yes")]
+    pub kv_events: bool,
 }
 
 fn default_group() -> String {
@@ -66,6 +79,10 @@ fn default_group() -> String {
 
 const fn one() -> u32 {
     1
+}
+
+const fn yes() -> bool {
+    true
 }
 
 /// Why a record is refused.
@@ -87,14 +104,27 @@ pub enum RecordError {
         /// What would be right.
         rule: &'static str,
     },
-    /// The key names another worker than the record.
-    #[error("the key `{key}` does not belong to worker {worker}: write it at `{WORKERS}{worker}`")]
+    /// The key names somebody else than the record.
+    #[error("the key `{key}` does not belong to this record: write it at `{expected}`")]
     Key {
         /// The key it was found at.
         key: String,
-        /// The worker it describes.
-        worker: WorkerId,
+        /// Where it belongs.
+        expected: String,
     },
+}
+
+impl RecordError {
+    /// Its kind, for metrics.
+    #[must_use]
+    pub const fn label(&self) -> &'static str {
+        match self {
+            Self::Parse(_) => "parse",
+            Self::Version(_) => "version",
+            Self::Field { .. } => "field",
+            Self::Key { .. } => "key",
+        }
+    }
 }
 
 impl WorkerRecord {
@@ -119,7 +149,7 @@ impl WorkerRecord {
     /// # Errors
     /// Never for the types of this record; the serializer's own error otherwise.
     pub fn to_json(&self) -> Result<Vec<u8>, RecordError> {
-        serde_json::to_vec(self).map_err(|error| RecordError::Parse(error.to_string()))
+        to_json(self)
     }
 
     /// Reads and checks the record found at `key`.
@@ -127,22 +157,18 @@ impl WorkerRecord {
     /// # Errors
     /// Says what is wrong with the record, by field.
     pub fn parse(key: &str, json: &[u8]) -> Result<Self, RecordError> {
-        let record: Self =
-            serde_json::from_slice(json).map_err(|error| RecordError::Parse(error.to_string()))?;
+        let record: Self = from_json(json)?;
         record.validate()?;
-        if key != record.key() {
-            return Err(RecordError::Key { key: key.to_owned(), worker: record.worker_id });
-        }
+        belongs_at(key, record.key())?;
         Ok(record)
     }
 
-    fn validate(&self) -> Result<(), RecordError> {
-        if self.version != RECORD_VERSION {
-            return Err(RecordError::Version(self.version));
-        }
-        let field = |holds, field, value: &dyn ToString, rule| {
-            if holds { Ok(()) } else { Err(RecordError::Field { field, value: value.to_string(), rule }) }
-        };
+    /// What every reader of the record will ask of it.
+    ///
+    /// # Errors
+    /// Says what is wrong with the record, by field.
+    pub fn validate(&self) -> Result<(), RecordError> {
+        check_version(self.version)?;
         let endpoint = is_http_host_and_port(&self.endpoint);
         field(endpoint, "endpoint", &self.endpoint, "a URL of the form http://host:port")?;
         field(is_name(&self.model), "model", &self.model, "the model's name, of at most 256 bytes")?;
@@ -153,6 +179,31 @@ impl WorkerRecord {
         field((1..=RANKS_MAX).contains(&self.ranks), "ranks", &self.ranks, "from 1 to 1024")?;
         field(self.block_size > 0, "block_size", &self.block_size, "at least 1")
     }
+}
+
+fn to_json(record: &impl Serialize) -> Result<Vec<u8>, RecordError> {
+    serde_json::to_vec(record).map_err(|error| RecordError::Parse(error.to_string()))
+}
+
+fn from_json<R: DeserializeOwned>(json: &[u8]) -> Result<R, RecordError> {
+    serde_json::from_slice(json).map_err(|error| RecordError::Parse(error.to_string()))
+}
+
+fn check_version(version: u32) -> Result<(), RecordError> {
+    if version == RECORD_VERSION { Ok(()) } else { Err(RecordError::Version(version)) }
+}
+
+fn field(
+    holds: bool,
+    field: &'static str,
+    value: &dyn ToString,
+    rule: &'static str,
+) -> Result<(), RecordError> {
+    if holds { Ok(()) } else { Err(RecordError::Field { field, value: value.to_string(), rule }) }
+}
+
+fn belongs_at(key: &str, expected: String) -> Result<(), RecordError> {
+    if key == expected { Ok(()) } else { Err(RecordError::Key { key: key.to_owned(), expected }) }
 }
 
 fn is_name(text: &str) -> bool {
@@ -184,6 +235,7 @@ mod tests {
     fn a_minimal_record_gets_defaults_and_unknown_fields_are_ignored() {
         let record = WorkerRecord::parse("workers/7", MINIMAL.as_bytes()).unwrap();
         assert_eq!((record.ranks, record.routing_group.as_str(), record.draining), (1, "default", false));
+        assert!(record.kv_events, "a worker publishes KV events unless it says otherwise");
         assert_eq!(WorkerRecord::parse("workers/7", &record.to_json().unwrap()), Ok(record));
     }
 

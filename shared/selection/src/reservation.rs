@@ -106,7 +106,7 @@ impl Reservation {
         if !failed.contains(&(worker, incarnation)) {
             failed.push((worker, incarnation));
         }
-        self.selection = self.partition.scheduler.submit(self.request.clone()).await?;
+        self.selection = self.partition.submit(&self.request).await?;
         self.prefill = Prefill::Running;
         self.output_blocks = 0;
         self.told_blocks = 0;

@@ -2,8 +2,9 @@
 
 use crate::{
     ModelStatus, PartitionLoads, Reservation, SelectionOptions, SelectionRequest,
+    admin::Admin,
     detached::{Claimed, Detached, Taken},
-    metrics::{DecisionMetrics, FleetMetrics, IngestMetrics, SelectionTotals},
+    metrics::{DecisionMetrics, FleetMetrics, IngestMetrics, SelectionTotals, Shown},
     partition::Partition,
     registry::{RefusedRecord, RegistryView},
 };
@@ -28,6 +29,7 @@ const STOP_DEADLINE: Duration = Duration::from_secs(5);
 /// What a service is made of.
 pub(crate) struct Parts {
     pub(crate) views: watch::Receiver<RegistryView>,
+    pub(crate) admin: Admin,
     pub(crate) ingest: IngestMetrics,
     pub(crate) options: SelectionOptions,
     pub(crate) tasks: TaskGroup,
@@ -42,7 +44,8 @@ pub struct SelectionService {
 /// Calls a [`SelectionService`]. Cheap to clone.
 #[derive(Clone)]
 pub struct SelectionHandle {
-    views: watch::Receiver<RegistryView>,
+    pub(crate) views: watch::Receiver<RegistryView>,
+    pub(crate) admin: Admin,
     /// Partitions that come later must not take what the others reject.
     closed: Arc<AtomicBool>,
     detached: Detached,
@@ -74,16 +77,18 @@ pub enum FreeOutcome {
 impl SelectionService {
     pub(crate) fn new(parts: Parts) -> Self {
         let detached = Detached::default();
-        let (idle, options) = (detached.clone(), parts.options);
+        let (idle, views, options) = (detached.clone(), parts.views.clone(), parts.options);
         parts.tasks.spawn_until_shutdown("idle reservations", async move {
             let mut ticks = tokio::time::interval(options.tick);
             loop {
                 ticks.tick().await;
                 idle.end_idle(options.idle_lease);
+                partitions(&views).iter().for_each(|partition| partition.expire_assumptions());
             }
         });
         let handle = SelectionHandle {
             views: parts.views,
+            admin: parts.admin,
             closed: Arc::default(),
             detached,
             ingest: parts.ingest,
@@ -119,6 +124,10 @@ impl SelectionService {
     }
 }
 
+fn partitions(views: &watch::Receiver<RegistryView>) -> Vec<Arc<Partition>> {
+    views.borrow().partitions.values().map(|view| Arc::clone(&view.partition)).collect()
+}
+
 /// A reservation that is kept under its id.
 struct Booked {
     id: Arc<str>,
@@ -129,7 +138,7 @@ struct Booked {
 
 impl SelectionHandle {
     fn partitions(&self) -> Vec<Arc<Partition>> {
-        self.views.borrow().partitions.values().map(|view| Arc::clone(&view.partition)).collect()
+        partitions(&self.views)
     }
 
     fn partition(&self, id: &PartitionId) -> Result<Arc<Partition>, Rejection> {
@@ -271,7 +280,7 @@ impl SelectionHandle {
         let mut loads = Vec::new();
         for partition in self.partitions() {
             if let Some(state) = partition.scheduler.state().await {
-                loads.push(PartitionLoads::new(&partition, state));
+                loads.push(PartitionLoads::new(&partition, state, &self.admin.latest));
             }
         }
         loads
@@ -328,6 +337,7 @@ impl SelectionHandle {
     pub async fn refresh_metrics(&self) {
         let refreshing = self.fleet.refreshing().await;
         let loads = self.loads().await;
-        refreshing.show(self.views.borrow().refused.len(), &loads);
+        let refused = self.refused_records();
+        refreshing.show(Shown::new(loads, &refused, self.cluster_health()));
     }
 }

@@ -1,7 +1,7 @@
 //! The fleet's state for each scrape: one snapshot, replaced at once, so that two scrapes at a time both see a whole table
 //! and the series of a row that left go away (B133).
 
-use crate::PartitionLoads;
+use crate::{ClusterHealth, PartitionLoads, RefusedRecord, Reported};
 use parking_lot::Mutex;
 use prometheus_client::{
     collector::Collector,
@@ -9,7 +9,8 @@ use prometheus_client::{
     metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},
     registry::Registry,
 };
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+use switchtower_cluster::PortHealth;
 use switchtower_scheduling::RowState;
 
 #[derive(Clone, Debug, EncodeLabelSet)]
@@ -34,15 +35,41 @@ struct Failure {
 }
 
 #[derive(Clone, Debug, EncodeLabelSet)]
+struct Refused {
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet)]
+struct Port {
+    port: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet)]
 struct Model {
     model: String,
 }
 
-/// What the partitions said at one moment.
+/// What the partitions, the registry and the connections said at one moment.
 #[derive(Debug, Default)]
-struct Shown {
+pub(crate) struct Shown {
     partitions: Vec<PartitionLoads>,
-    records_refused: usize,
+    /// By kind.
+    refused: BTreeMap<&'static str, usize>,
+    ports: Vec<(&'static str, PortHealth)>,
+}
+
+impl Shown {
+    pub(crate) fn new(
+        partitions: Vec<PartitionLoads>,
+        records: &[RefusedRecord],
+        health: ClusterHealth,
+    ) -> Self {
+        let mut refused: BTreeMap<_, _> = RefusedRecord::KINDS.into_iter().map(|kind| (kind, 0)).collect();
+        for record in records {
+            *refused.entry(record.kind).or_default() += 1;
+        }
+        Self { partitions, refused, ports: vec![("discovery", health.discovery), ("bus", health.bus)] }
+    }
 }
 
 /// The fleet's metrics.
@@ -71,9 +98,9 @@ impl FleetMetrics {
 }
 
 impl Refreshing<'_> {
-    /// Shows `loads` and nothing of before.
-    pub(crate) fn show(self, records_refused: usize, loads: &[PartitionLoads]) {
-        *self.shown.lock() = Arc::new(Shown { partitions: loads.to_vec(), records_refused });
+    /// Shows this and nothing of before.
+    pub(crate) fn show(self, shown: Shown) {
+        *self.shown.lock() = Arc::new(shown);
     }
 }
 
@@ -82,7 +109,9 @@ impl Collector for FleetMetrics {
         let shown = Arc::clone(&self.shown.lock());
         let mut out = Output(encoder);
         out.rows(&shown)?;
+        out.reports(&shown)?;
         out.partitions(&shown)?;
+        out.ports(&shown)?;
         out.failures(&shown)
     }
 }
@@ -128,6 +157,45 @@ impl Output<'_> {
         )
     }
 
+    /// A row without a report that counts has no age.
+    fn reports(&mut self, shown: &Shown) -> Result<(), fmt::Error> {
+        let rows = shown.partitions.iter().flat_map(PartitionLoads::load_rows);
+        let series = rows.filter_map(|row| match row.report {
+            Reported::Known(report) => {
+                Some((Row { worker: row.worker_id.0, rank: row.rank.0 }, saturating(report.age_ms)))
+            }
+            Reported::Unknown => None,
+        });
+        self.family("switchtower_row_report_age_ms", "Age of a row's last load report", series)?;
+        let unknown = |loads: &PartitionLoads| {
+            let unknown = loads.reports.iter().filter(|report| **report == Reported::Unknown);
+            saturating(unknown.count())
+        };
+        let series = shown.partitions.iter().map(|loads| (Partition::from(loads), unknown(loads)));
+        self.family("switchtower_rows_unreported", "Rows whose own load is unknown", series)
+    }
+
+    fn ports(&mut self, shown: &Shown) -> Result<(), fmt::Error> {
+        let mut column = |name, help, of: fn(&PortHealth) -> i64| {
+            let ports = shown.ports.iter();
+            self.family(name, help, ports.map(|(port, health)| (Port { port }, of(health))))
+        };
+        column("switchtower_port_connected", "1 while the connection to the cluster is there", |port| {
+            i64::from(port.connected)
+        })?;
+        let help = "How long the connection has been lost, and what is known of the cluster has not changed";
+        column("switchtower_port_stale_ms", help, |port| {
+            let age = port.age.filter(|_| !port.connected);
+            saturating(age.as_ref().map_or(0, Duration::as_millis))
+        })?;
+        let (name, help) = ("switchtower_port_reconnects", "Connections that were made again");
+        let mut family = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (port, health) in &shown.ports {
+            ConstCounter::new(health.reconnects).encode(family.encode_family(&Port { port })?)?;
+        }
+        Ok(())
+    }
+
     fn partitions(&mut self, shown: &Shown) -> Result<(), fmt::Error> {
         let mut column = |name, help, of: fn(&PartitionLoads) -> i64| {
             let series = shown.partitions.iter().map(|loads| (Partition::from(loads), of(loads)));
@@ -145,10 +213,9 @@ impl Output<'_> {
         })?;
         column("switchtower_index_bytes", "Memory of the prefix index", |of| saturating(of.index.bytes))?;
         self.reservations(shown)?;
-        let help = "Worker records that are refused now";
-        let refused =
-            self.0.encode_descriptor("switchtower_records_refused", help, None, MetricType::Gauge)?;
-        ConstGauge::new(saturating(shown.records_refused)).encode(refused)
+        let refused = shown.refused.iter();
+        let series = refused.map(|(reason, records)| (Refused { reason }, saturating(*records)));
+        self.family("switchtower_records_refused", "Records that are refused now, by reason", series)
     }
 
     fn reservations(&mut self, shown: &Shown) -> Result<(), fmt::Error> {

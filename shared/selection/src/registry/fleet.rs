@@ -1,11 +1,18 @@
 //! From discovery's records to the rows that every partition should have. Pure: no IO, no hints from one state to the
 //! next; the same records always give the same rows.
 
-use super::RefusedRecord;
-use crate::records::WorkerRecord;
-use std::{collections::BTreeMap, num::NonZeroU32, sync::Arc};
-use switchtower_cluster::{Entry, Snapshot, WatchEvent};
-use switchtower_ids::{PartitionId, Rank, Row};
+mod wanted;
+
+pub(super) use wanted::{Wanted, WantedPartition, WantedRow};
+
+use super::{
+    RefusedRecord,
+    feed::{FeedEvent, Source},
+};
+use crate::records::{DrainSetting, RecordError, RefusedClaim, WorkerRecord};
+use std::collections::{BTreeMap, BTreeSet};
+use switchtower_cluster::{Entry, WatchEvent};
+use switchtower_ids::WorkerId;
 
 /// What is kept or logged of a reason, which may quote what somebody else wrote.
 pub(super) const REASON_CHARS_MAX: usize = 256;
@@ -18,137 +25,103 @@ struct Known {
     revision: u64,
 }
 
-/// The records of discovery.
+/// The records of discovery, by key.
 #[derive(Debug, Default)]
 pub(super) struct Fleet {
     known: BTreeMap<String, Known>,
-    unreadable: BTreeMap<String, String>,
-    synced: bool,
-}
-
-/// One row that a partition should have. The index slot is the caller's to add.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct WantedRow {
-    pub(super) row: Row,
-    pub(super) incarnation: switchtower_ids::Incarnation,
-    pub(super) revision: u64,
-    pub(super) endpoint: Arc<str>,
-    pub(super) taints: Arc<[String]>,
-    pub(super) draining: bool,
-    pub(super) total_blocks: Option<u64>,
-    pub(super) max_batch_tokens: Option<u64>,
-}
-
-/// What one partition should be.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct WantedPartition {
-    pub(super) block_size: NonZeroU32,
-    pub(super) rows: Vec<WantedRow>,
-}
-
-/// What the fleet should be.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Wanted {
-    pub(super) partitions: BTreeMap<PartitionId, WantedPartition>,
-    pub(super) refused: Vec<RefusedRecord>,
+    drains: BTreeMap<String, DrainSetting>,
+    refused: BTreeMap<String, RefusedRecord>,
+    synced: BTreeSet<Source>,
 }
 
 impl Fleet {
     /// Takes in a change.
-    pub(super) fn apply(&mut self, event: WatchEvent) {
+    pub(super) fn apply(&mut self, FeedEvent { source, event }: FeedEvent) {
         match event {
-            WatchEvent::Resync(snapshot) => self.resync(snapshot),
-            WatchEvent::Put(entry) => self.put(entry),
+            WatchEvent::Resync(snapshot) => {
+                self.forget(source);
+                self.synced.insert(source);
+                snapshot.entries.into_iter().for_each(|entry| self.put(source, &entry));
+            }
+            WatchEvent::Put(entry) => self.put(source, &entry),
             WatchEvent::Delete { key, .. } => self.delete(&key),
         }
     }
 
-    fn resync(&mut self, snapshot: Snapshot) {
-        *self = Self { synced: true, ..Self::default() };
-        snapshot.entries.into_iter().for_each(|entry| self.put(entry));
+    fn forget(&mut self, source: Source) {
+        let is_of = |key: &str| key.starts_with(source.prefix());
+        self.known.retain(|key, _| !is_of(key));
+        self.drains.retain(|key, _| !is_of(key));
+        self.refused.retain(|key, _| !is_of(key));
     }
 
-    /// A record that does not parse takes the place of the one before it: its worker says something that we do not
-    /// understand, and what it said before may not hold.
-    fn put(&mut self, entry: Entry) {
+    /// A record that does not parse takes the place of the one before it: whoever wrote it says something that we do not
+    /// understand, and what was said before may not hold.
+    fn put(&mut self, source: Source, entry: &Entry) {
         self.delete(&entry.key);
-        match WorkerRecord::parse(&entry.key, &entry.value) {
-            Ok(record) => {
-                let known = Known { record, created: entry.create_revision.0, revision: entry.revision.0 };
-                self.known.insert(entry.key, known);
-            }
-            Err(error) => {
-                let reason = error.to_string().chars().take(REASON_CHARS_MAX).collect();
-                self.unreadable.insert(entry.key, reason);
-            }
+        let read = match source {
+            Source::Workers => self.put_worker(entry),
+            Source::Drains => self.put_drain(entry),
+            Source::Claims => self.put_claim(entry),
+        };
+        if let Err(error) = read {
+            self.refuse(&entry.key, error.label(), &error.to_string());
         }
+    }
+
+    fn put_worker(&mut self, entry: &Entry) -> Result<(), RecordError> {
+        let record = WorkerRecord::parse(&entry.key, &entry.value)?;
+        let known = Known { record, created: entry.create_revision.0, revision: entry.revision.0 };
+        self.known.insert(entry.key.clone(), known);
+        Ok(())
+    }
+
+    fn put_drain(&mut self, entry: &Entry) -> Result<(), RecordError> {
+        let setting = DrainSetting::parse(&entry.key, &entry.value)?;
+        self.drains.insert(entry.key.clone(), setting);
+        Ok(())
+    }
+
+    /// Whoever claims another one's id does not take part.
+    fn put_claim(&mut self, entry: &Entry) -> Result<(), RecordError> {
+        let claim = RefusedClaim::parse(&entry.key, &entry.value)?;
+        self.refuse(&entry.key, "id_taken", &claim.reason);
+        Ok(())
+    }
+
+    fn refuse(&mut self, key: &str, kind: &'static str, reason: &str) {
+        let reason = reason.chars().filter(|letter| !letter.is_control()).take(REASON_CHARS_MAX).collect();
+        let refused = RefusedRecord { key: key.to_owned(), kind, reason };
+        self.refused.insert(key.to_owned(), refused);
     }
 
     fn delete(&mut self, key: &str) {
         self.known.remove(key);
-        self.unreadable.remove(key);
+        self.drains.remove(key);
+        self.refused.remove(key);
     }
 
     /// Whether a full snapshot has been seen.
     pub(super) fn is_synced(&self) -> bool {
-        self.synced
+        self.synced.len() == Source::ALL.len()
     }
 
-    /// What follows from the records. The worker that registered first decides a partition's block size; others are
-    /// refused until they agree.
+    fn drain_of(&self, worker: WorkerId) -> Option<&DrainSetting> {
+        self.drains.get(&DrainSetting::key_of(worker))
+    }
+
+    /// What follows from the records.
     pub(super) fn wanted(&self) -> Wanted {
-        let mut wanted = Wanted::default();
-        let unreadable = self.unreadable.iter();
-        wanted.refused.extend(
-            unreadable.map(|(key, reason)| RefusedRecord { key: key.clone(), reason: reason.clone() }),
-        );
-        let mut by_age: Vec<_> = self.known.iter().collect();
-        by_age.sort_by_key(|(_, known)| known.created);
-        for (key, known) in by_age {
-            if let Err(reason) = wanted.add(known) {
-                wanted.refused.push(RefusedRecord { key: key.clone(), reason });
+        let mut wanted = Wanted::with_block_sizes(self.known.values());
+        wanted.refused.extend(self.refused.values().cloned());
+        for (key, known) in &self.known {
+            if let Err(reason) = wanted.add(known, self.drain_of(known.record.worker_id)) {
+                wanted.refused.push(RefusedRecord { key: key.clone(), kind: "block_size", reason });
             }
         }
+        wanted.workers.sort_by_key(|worker| worker.worker_id);
         wanted
     }
-}
-
-impl Wanted {
-    fn add(&mut self, known: &Known) -> Result<(), String> {
-        let record = &known.record;
-        let Some(block_size) = NonZeroU32::new(record.block_size) else {
-            return Err("`block_size` is 0".to_owned());
-        };
-        let id = record.partition();
-        let partition = self
-            .partitions
-            .entry(id.clone())
-            .or_insert_with(|| WantedPartition { block_size, rows: Vec::new() });
-        if partition.block_size != block_size {
-            let first = partition.block_size;
-            return Err(format!(
-                "`block_size` is {block_size}, but the first worker of partition {id} has {first}: start it with {first}"
-            ));
-        }
-        partition.rows.extend(rows(known));
-        Ok(())
-    }
-}
-
-fn rows(known: &Known) -> impl Iterator<Item = WantedRow> {
-    let record = &known.record;
-    let endpoint: Arc<str> = record.endpoint.as_str().into();
-    let taints: Arc<[String]> = record.taints.iter().cloned().collect();
-    (0..record.ranks).map(move |rank| WantedRow {
-        row: Row { worker: record.worker_id, rank: Rank(rank) },
-        incarnation: record.incarnation,
-        revision: known.revision,
-        endpoint: Arc::clone(&endpoint),
-        taints: Arc::clone(&taints),
-        draining: record.draining,
-        total_blocks: record.total_blocks,
-        max_batch_tokens: record.max_batch_tokens,
-    })
 }
 
 #[cfg(test)]

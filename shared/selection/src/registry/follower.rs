@@ -2,16 +2,19 @@
 
 use super::{
     PartitionFactory, PartitionView, RegistryView,
+    asked::{Question, index_rows},
+    feed::{FeedEvent, RecordFeed},
     fleet::{Fleet, REASON_CHARS_MAX, Wanted},
     ingest::Ingest,
+    latest::LatestReports,
     partitions::{PartitionRows, forget_empty},
-    repair::Repair,
+    pull::{PullLimits, pull},
+    repair::{Repair, RepairAnswer},
     reports::ReportOrder,
 };
 use crate::{
     metrics::IngestMetrics,
-    records::RANKS_MAX,
-    wire::{self, LoadReport, RangeReply, RangeRequest},
+    wire::{self, LoadReport},
 };
 use futures::FutureExt;
 use std::{
@@ -19,18 +22,26 @@ use std::{
     panic::AssertUnwindSafe,
     sync::Arc,
 };
-use switchtower_cluster::{EventBus, Message, Subscription, Watch, WatchEvent};
+use switchtower_cluster::{EventBus, Message, Subscription};
 use switchtower_ids::{PartitionId, Row, WorkerId};
-use switchtower_kv::event::{EventBatch, RangeAnswer};
+use switchtower_kv::event::EventBatch;
 use switchtower_runtime::CancellationToken;
 use switchtower_scheduling::RowReport;
 use tokio::sync::{mpsc, watch};
 
 /// What the follower hears.
 pub(crate) struct Subscriptions {
-    pub(crate) records: Watch,
+    pub(crate) records: RecordFeed,
     pub(crate) kv_events: Subscription,
     pub(crate) loads: Subscription,
+}
+
+/// Where the follower brings what it knows, and who asks it.
+pub(crate) struct Outlets {
+    pub(crate) metrics: IngestMetrics,
+    pub(crate) view: watch::Sender<RegistryView>,
+    pub(crate) latest: LatestReports,
+    pub(crate) questions: mpsc::Receiver<Question>,
 }
 
 /// Why the follower ended before it was told to.
@@ -39,7 +50,7 @@ pub(crate) struct Subscriptions {
 pub(crate) struct ConnectionGone(&'static str);
 
 /// An answer to a repair, on its way back.
-type Repaired = (Repair, Option<RangeAnswer>);
+type Repaired = (Repair, Option<RepairAnswer>);
 
 /// The registry's task.
 pub(crate) struct Follower {
@@ -56,18 +67,18 @@ pub(crate) struct Follower {
     /// Whether a malformed message was logged since the last tick.
     has_complained: bool,
     view: watch::Sender<RegistryView>,
+    latest: LatestReports,
+    questions: mpsc::Receiver<Question>,
     repairs_under_way: usize,
+    pull_limits: PullLimits,
     repaired: mpsc::Sender<Repaired>,
     repaired_queue: mpsc::Receiver<Repaired>,
 }
 
 impl Follower {
-    pub(crate) fn new(
-        factory: PartitionFactory,
-        bus: Arc<dyn EventBus>,
-        metrics: IngestMetrics,
-        view: watch::Sender<RegistryView>,
-    ) -> Self {
+    pub(crate) fn new(factory: PartitionFactory, bus: Arc<dyn EventBus>, outlets: Outlets) -> Self {
+        let Outlets { metrics, view, latest, questions } = outlets;
+        let pull_limits = PullLimits::new(factory.options.repair_deadline);
         let (repaired, repaired_queue) = mpsc::channel(factory.options.repairs_max.max(1));
         Self {
             factory,
@@ -81,7 +92,10 @@ impl Follower {
             metrics,
             has_complained: false,
             view,
+            latest,
+            questions,
             repairs_under_way: 0,
+            pull_limits,
             repaired,
             repaired_queue,
         }
@@ -111,10 +125,15 @@ impl Follower {
                 Some((repair, answer)) = self.repaired_queue.recv() => {
                     self.repairs_under_way -= 1;
                     self.ingest.repaired(repair, answer);
+                    self.look_whether_caught_up();
+                }
+                Some(question) = self.questions.recv() => {
+                    drop(question.send(index_rows(&self.partitions, &self.ingest)));
                 }
                 _ = ticks.tick() => {
                     self.has_complained = false;
                     self.ingest.tick();
+                    self.look_whether_caught_up();
                 }
             }
             self.start_repairs();
@@ -122,7 +141,7 @@ impl Follower {
     }
 
     /// Applies a change and all that wait behind it, then reconciles once.
-    fn records_changed(&mut self, event: WatchEvent, records: &mut Watch) {
+    fn records_changed(&mut self, event: FeedEvent, records: &mut RecordFeed) {
         self.fleet.apply(event);
         while let Some(event) = records.try_next() {
             self.fleet.apply(event);
@@ -157,19 +176,26 @@ impl Follower {
         self.workers.clear();
         for (id, existing) in &self.partitions {
             for info in &existing.rows {
-                self.ingest.follow(info.row, info.incarnation, info.slot, &existing.partition.index);
                 self.workers.insert(info.row.worker, id.clone());
                 rows.insert(info.row);
+                if existing.has_events(info.row) {
+                    self.ingest.follow(info.row, info.incarnation, info.slot, &existing.partition.index);
+                }
             }
         }
-        self.ingest.retain(|row| rows.contains(&row));
+        let has_events = |row: Row| {
+            let partition = self.workers.get(&row.worker).and_then(|id| self.partitions.get(id));
+            partition.is_some_and(|existing| existing.has_events(row))
+        };
+        self.ingest.retain(|row| rows.contains(&row) && has_events(row));
+        self.latest.retain(|row| rows.contains(&row));
         self.reports.retain(|worker| self.workers.contains_key(&worker));
     }
 
     fn publish(&self, wanted: Wanted) {
         let known: HashSet<_> = self.view.borrow().refused.iter().cloned().collect();
         for refused in wanted.refused.iter().filter(|refused| !known.contains(refused)) {
-            tracing::warn!(key = refused.key, reason = refused.reason, "a worker's record is refused");
+            tracing::warn!(key = refused.key, reason = refused.reason, "a record is refused");
         }
         let partitions = self.partitions.iter().map(|(id, existing)| {
             let workers: BTreeSet<WorkerId> = existing.rows.iter().map(|info| info.row.worker).collect();
@@ -181,11 +207,27 @@ impl Follower {
             };
             (id.clone(), view)
         });
+        let caught_up = self.view.borrow().caught_up || self.has_caught_up();
         self.view.send_replace(RegistryView {
             synced: self.fleet.is_synced(),
+            caught_up,
             partitions: partitions.collect(),
+            workers: wanted.workers,
             refused: wanted.refused,
         });
+    }
+
+    /// Whether all records are known, and every row's log as far as it is to be had.
+    fn has_caught_up(&self) -> bool {
+        let mut rows = self.partitions.values().flat_map(|existing| &existing.rows);
+        let waits = |row| self.ingest.standing(row).is_some_and(|standing| standing.awaits_whole_log);
+        self.fleet.is_synced() && rows.all(|info| !waits(info.row))
+    }
+
+    fn look_whether_caught_up(&self) {
+        if !self.view.borrow().caught_up && self.has_caught_up() {
+            self.view.send_modify(|view| view.caught_up = true);
+        }
     }
 
     fn kv_events(&mut self, message: &Message) {
@@ -204,7 +246,7 @@ impl Follower {
 
     /// All are counted; the log gets one a tick, and no more of it than says what is wrong.
     fn malformed(&mut self, message: &Message, error: &wire::WireError) {
-        self.metrics.dropped("malformed", 1);
+        self.metrics.dropped(error.label(), 1);
         if !std::mem::replace(&mut self.has_complained, true) {
             let error: String = error.to_string().chars().take(REASON_CHARS_MAX).collect();
             tracing::warn!(subject = message.subject, error, "a message is refused");
@@ -215,10 +257,15 @@ impl Follower {
         let partition = self.workers.get(&report.worker_id).and_then(|id| self.partitions.get(id));
         let Some(existing) = partition else { return };
         let is_newest = self.reports.is_newest(report.worker_id, report.incarnation, report.measured_at_ms);
-        for load in report.ranks.iter().take(RANKS_MAX as usize) {
+        for load in &report.ranks {
             let row = Row { worker: report.worker_id, rank: load.rank };
             // What a worker says of ranks that it has not announced, or of another life, goes no further.
-            if self.ingest.expect(row, report.incarnation, load.kv_sequence) && is_newest {
+            let is_known = match existing.has_events(row) {
+                true => self.ingest.expect(row, report.incarnation, load.kv_sequence),
+                false => existing.life_without_events(row) == Some(report.incarnation),
+            };
+            if is_known && is_newest {
+                self.latest.note(row, report.incarnation, load);
                 let blocks = RowReport { blocks_used: load.blocks_used, blocks_total: load.blocks_total };
                 existing.partition.scheduler.report(row, report.incarnation, blocks);
             }
@@ -230,31 +277,14 @@ impl Follower {
         for repair in self.ingest.due(room) {
             self.repairs_under_way += 1;
             let (bus, back) = (Arc::clone(&self.bus), self.repaired.clone());
-            let deadline = self.factory.options.repair_deadline;
+            let limits = self.pull_limits.clone();
             self.factory.tasks.spawn_until_shutdown(format!("kv repair {}", repair.row), async move {
                 // Whatever an adapter does, the repair ends: its place and its row must not be lost.
-                let answer = AssertUnwindSafe(ask(&*bus, repair, deadline)).catch_unwind().await;
+                let answer = AssertUnwindSafe(pull(&*bus, repair, limits)).catch_unwind().await;
                 let answer = answer.unwrap_or(None);
                 // The channel has room for every repair under way; only a stopped follower does not take it.
                 drop(back.send((repair, answer)).await);
             });
-        }
-    }
-}
-
-async fn ask(bus: &dyn EventBus, repair: Repair, deadline: std::time::Duration) -> Option<RangeAnswer> {
-    let subject = wire::range_subject(repair.row.worker, repair.incarnation);
-    let question = wire::encode(&RangeRequest { rank: repair.row.rank, from: repair.from }).ok()?;
-    let answer = bus.request(&subject, question, deadline).await;
-    let answer = answer
-        .inspect_err(|error| tracing::debug!(row = %repair.row, %error, "no answer to a repair"))
-        .ok()?;
-    match wire::decode::<RangeReply>(&answer) {
-        Ok(RangeReply::Range(range)) => Some(range),
-        Ok(RangeReply::NoSuchRank) => None,
-        Err(error) => {
-            tracing::warn!(row = %repair.row, %error, "the answer to a repair is refused");
-            None
         }
     }
 }

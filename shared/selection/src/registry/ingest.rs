@@ -4,13 +4,13 @@
 //! the answers. Every row begins with a request for its whole log, so events of a worker that is not known yet need not
 //! be kept: what they said is asked for once the worker is known.
 
-use super::repair::{Repair, RepairState};
+use super::repair::{Repair, RepairAnswer, RepairState};
 use crate::{index::SharedIndex, metrics::IngestMetrics};
 use std::collections::{HashMap, VecDeque};
 use switchtower_ids::{Incarnation, Row, WorkerId};
 use switchtower_kv::{
     cursor::{Cursor, Offer, SnapshotOffer},
-    event::{EventBatch, RangeAnswer, SequencedEvent, Snapshot},
+    event::{EventBatch, SequencedEvent, Snapshot},
     index::{RefusalReason, Refused, RowSlot},
 };
 
@@ -25,6 +25,17 @@ struct Followed {
     repair: RepairState,
     /// Whether the row is among those that are to be asked about.
     is_listed: bool,
+}
+
+/// Where a row's log stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Standing {
+    /// The last event that is in the index.
+    pub(super) applied: u64,
+    /// Whether a part of the log, or the state, is being asked for.
+    pub(super) is_repairing: bool,
+    /// Whether the log has not been answered to its end yet, and it is too early to give up on that.
+    pub(super) awaits_whole_log: bool,
 }
 
 /// All rows' cursors.
@@ -125,6 +136,16 @@ impl Ingest {
         true
     }
 
+    /// Where `row` stands; `None` if it is not followed.
+    pub(super) fn standing(&self, row: Row) -> Option<Standing> {
+        let followed = self.rows.get(&row)?;
+        Some(Standing {
+            applied: followed.cursor.applied(),
+            is_repairing: followed.repair.is_under_way(),
+            awaits_whole_log: followed.repair.awaits_whole_log(),
+        })
+    }
+
     /// Looks for gaps whose repair was not answered or did not help.
     pub(super) fn tick(&mut self) {
         for (row, followed) in &mut self.rows {
@@ -164,36 +185,46 @@ impl Ingest {
         let incarnation = followed.cursor.incarnation()?;
         let number = self.repairs + 1;
         let from = followed.repair.start(number, &followed.cursor)?;
+        if from == 0 {
+            followed.cursor.hold();
+        }
+        let applied = followed.cursor.applied();
         self.repairs = number;
         *self.under_way.entry(row.worker).or_default() += 1;
-        Some(Repair { row, incarnation, from, number })
+        Some(Repair { row, incarnation, from, applied, number })
     }
 
     /// Takes in the answer to a repair; `None` if there was none. An answer to a question of before the row left, moved or
     /// changed its life is dropped.
-    pub(super) fn repaired(&mut self, repair: Repair, answer: Option<RangeAnswer>) {
-        self.metrics.repair(answer.as_ref());
+    pub(super) fn repaired(&mut self, repair: Repair, answer: Option<RepairAnswer>) {
+        self.metrics.repair(match answer {
+            Some(RepairAnswer::Events { .. }) => "events",
+            Some(RepairAnswer::Snapshot(_)) => "snapshot",
+            None => "unanswered",
+        });
         self.make_room(repair.row.worker);
         let followed = self.rows.get_mut(&repair.row);
         let Some(followed) = followed.filter(|followed| followed.repair.awaits(repair.number)) else {
             return;
         };
-        let answered = answer.is_some();
+        let last = answer.as_ref().map(RepairAnswer::last);
+        self.ready.clear();
         match answer {
-            Some(RangeAnswer::Events { events }) => {
-                self.ready.clear();
+            Some(RepairAnswer::Snapshot(snapshot)) => {
+                followed.replace(repair.incarnation, &snapshot, &mut self.ready, &self.metrics);
+                followed.resume(&mut self.ready, &self.metrics);
+            }
+            Some(RepairAnswer::Events { events, .. }) => {
+                followed.cursor.resume(&mut self.ready);
                 for event in events {
-                    // A gap that is left, or new, is found by the next tick.
+                    // A gap that is left, or new, is asked for next.
                     let _: Offer = followed.cursor.offer(repair.incarnation, event, &mut self.ready);
                 }
                 followed.apply_ready(&self.ready, &self.metrics);
             }
-            Some(RangeAnswer::TooOld { snapshot }) => {
-                followed.replace(repair.incarnation, &snapshot, &mut self.ready, &self.metrics);
-            }
-            None => {}
+            None => followed.resume(&mut self.ready, &self.metrics),
         }
-        followed.repair.ended(answered, &followed.cursor);
+        followed.repair.ended(last, &followed.cursor);
         self.list(repair.row);
     }
 
@@ -216,6 +247,13 @@ impl Followed {
         metrics.applied(ready.len());
         let applied = self.index.apply(self.slot, ready.iter().map(|event| &event.event));
         self.note(applied, metrics);
+    }
+
+    /// Applies what was held back for a snapshot.
+    fn resume(&mut self, ready: &mut Vec<SequencedEvent>, metrics: &IngestMetrics) {
+        ready.clear();
+        self.cursor.resume(ready);
+        self.apply_ready(ready, metrics);
     }
 
     /// A snapshot replaces the row's state at once, then the events that waited behind it apply.

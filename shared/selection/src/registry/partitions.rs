@@ -2,6 +2,7 @@
 
 use super::fleet::{WantedPartition, WantedRow};
 use crate::{
+    assumed::Assumptions,
     clock::ServiceClock,
     index::SharedIndex,
     options::SelectionOptions,
@@ -13,7 +14,7 @@ use std::{
     num::NonZeroU32,
     sync::Arc,
 };
-use switchtower_ids::{PartitionId, Row};
+use switchtower_ids::{Incarnation, PartitionId, Row};
 use switchtower_kv::index::RowSlot;
 use switchtower_policy::{KvRouterConfig, WorkerSelectionPolicyFactory};
 use switchtower_runtime::{CancellationToken, TaskGroup};
@@ -48,13 +49,14 @@ impl PartitionFactory {
             id: id.clone(),
             block_size,
             scheduler,
+            assumptions: Assumptions::new(index.clone(), self.options.assumed.clone()),
             index,
             clock: self.clock,
             keys: Arc::clone(&self.keys),
             inhibition: self.options.inhibition,
         };
-        let (rows, slots) = (Vec::new(), Slots::default());
-        PartitionRows { partition: Arc::new(partition), rows, slots, emptied: 0 }
+        let (rows, without_events, slots) = (Vec::new(), BTreeMap::new(), Slots::default());
+        PartitionRows { partition: Arc::new(partition), rows, without_events, slots, emptied: 0 }
     }
 }
 
@@ -81,6 +83,8 @@ pub(super) fn forget_empty(partitions: &mut BTreeMap<PartitionId, PartitionRows>
 pub(super) struct PartitionRows {
     pub(super) partition: Arc<Partition>,
     pub(super) rows: Vec<RowInfo>,
+    /// Those of them that have no KV event log, and their lives.
+    without_events: BTreeMap<Row, Incarnation>,
     slots: Slots,
     /// In which round of reconciling it lost its last row.
     emptied: u64,
@@ -94,14 +98,28 @@ impl PartitionRows {
             self.partition.index.drop_row(slot);
         }
         let rows: Vec<RowInfo> = wanted.iter().map(|row| self.slots.row_info(row)).collect();
-        if rows == self.rows {
+        let without_events = wanted.iter().filter(|row| !row.kv_events);
+        let without_events = without_events.map(|row| (row.row, row.incarnation)).collect();
+        if rows == self.rows && without_events == self.without_events {
             return;
         }
+        self.without_events = without_events;
+        self.partition.assumptions.follow(rows.iter().map(|info| (info, self.has_events(info.row))));
         if rows.is_empty() {
             self.emptied = round;
         }
         self.partition.scheduler.set_rows(rows.clone());
         self.rows = rows;
+    }
+
+    /// Whether the row has a KV event log.
+    pub(super) fn has_events(&self, row: Row) -> bool {
+        !self.without_events.contains_key(&row)
+    }
+
+    /// The life of a row that has no KV event log.
+    pub(super) fn life_without_events(&self, row: Row) -> Option<Incarnation> {
+        self.without_events.get(&row).copied()
     }
 
     /// Whether only the registry and its view hold the partition: no reservation does, and no request is on its way.

@@ -5,13 +5,20 @@
 //! busy, nor the router it (B22, B139).
 
 use switchtower_ids::{Incarnation, Row};
-use switchtower_kv::cursor::Cursor;
+use switchtower_kv::{
+    cursor::Cursor,
+    event::{SequencedEvent, Snapshot},
+};
 
 /// Ticks between two snapshots that were asked for because the index refused an event.
 const DOUBT_TICKS: u32 = 20;
 
 /// Longest pause after a repair that did not help, in ticks.
 const PAUSE_TICKS_MAX: u32 = 64;
+
+/// A row whose log was not answered to its end by then is not waited for any longer: ticks, and repairs that did not help.
+const WHOLE_LOG_TICKS_MAX: u32 = 60;
+const WHOLE_LOG_FUTILE_MAX: u32 = 4;
 
 /// A part of a log that is to be asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,8 +27,29 @@ pub(super) struct Repair {
     pub(super) incarnation: Incarnation,
     /// The first event wanted; 0 asks for a snapshot.
     pub(super) from: u64,
+    /// What has been applied: a snapshot must include at least that.
+    pub(super) applied: u64,
     /// Tells its answer from that to an earlier one, which may be about another life or another index.
     pub(super) number: u64,
+}
+
+/// What a repair brought.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum RepairAnswer {
+    /// Events, as many as fitted into one message; `last` is the log's newest.
+    Events { events: Vec<SequencedEvent>, last: u64 },
+    /// The whole state.
+    Snapshot(Snapshot),
+}
+
+impl RepairAnswer {
+    /// The newest event of the log when this was answered.
+    pub(super) fn last(&self) -> u64 {
+        match self {
+            Self::Events { last, .. } => *last,
+            Self::Snapshot(snapshot) => snapshot.seq,
+        }
+    }
 }
 
 /// A repair that was asked for.
@@ -37,8 +65,10 @@ struct Asked {
 pub(super) struct RepairState {
     wanted: Option<u64>,
     under_way: Option<Asked>,
-    /// Until the first answer.
+    /// Until an answer has gone to the log's end.
     whole_log: bool,
+    /// Ticks since then.
+    whole_log_ticks: u32,
     /// The index refused something: only a snapshot helps.
     in_doubt: bool,
     /// Ticks until a doubt may ask for the next snapshot.
@@ -95,18 +125,35 @@ impl RepairState {
         Some(from)
     }
 
+    /// Whether the row's state may soon be complete for the first time, so that it is worth waiting for.
+    pub(super) fn awaits_whole_log(&self) -> bool {
+        self.whole_log && self.whole_log_ticks < WHOLE_LOG_TICKS_MAX && self.futile < WHOLE_LOG_FUTILE_MAX
+    }
+
+    /// Whether a repair is under way.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.under_way.is_some()
+    }
+
     /// Whether the repair `number` is the one that is under way.
     pub(super) fn awaits(&self, number: u64) -> bool {
         self.under_way.is_some_and(|asked| asked.number == number)
     }
 
-    /// The repair is over; `cursor` has taken what its answer brought, if there was one.
-    pub(super) fn ended(&mut self, answered: bool, cursor: &Cursor) {
+    /// The repair is over. If it was answered, `last` was the log's newest event then, and `cursor` has taken what the
+    /// answer brought.
+    pub(super) fn ended(&mut self, last: Option<u64>, cursor: &Cursor) {
         let Some(asked) = self.under_way.take() else { return };
-        self.whole_log &= !answered;
-        let is_complete = cursor.gap().is_none() && cursor.applied() >= self.overdue && !self.in_doubt;
-        if answered && (is_complete || cursor.applied() > asked.applied) {
+        self.whole_log &= last.is_none_or(|last| cursor.applied() < last);
+        let is_complete =
+            cursor.gap().is_none() && cursor.applied() >= self.overdue && !self.in_doubt && !self.whole_log;
+        let went_on = cursor.applied() > asked.applied;
+        if last.is_some() && (is_complete || went_on) {
             self.futile = 0;
+            // Long answers come in pages: the next one at once, but only if this one helped.
+            if went_on && (cursor.gap().is_some() || last.is_some_and(|last| last > cursor.applied())) {
+                self.want(cursor.applied() + 1);
+            }
             return;
         }
         self.pause =
@@ -118,7 +165,8 @@ impl RepairState {
         self.patience = self.patience.saturating_sub(1);
         self.pause = self.pause.saturating_sub(1);
         if self.whole_log {
-            self.want(1);
+            self.whole_log_ticks = self.whole_log_ticks.saturating_add(1);
+            self.want(cursor.applied() + 1);
         }
         if self.in_doubt && self.patience == 0 {
             self.doubt();

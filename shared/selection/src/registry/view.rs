@@ -1,16 +1,24 @@
 //! What the registry publishes: the tables that route, and what was refused.
 
-use crate::partition::Partition;
+use crate::{WorkerStatus, partition::Partition};
+use serde::Serialize;
 use std::{collections::BTreeMap, sync::Arc};
 use switchtower_ids::PartitionId;
 
 /// A record that does not take part, and why.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct RefusedRecord {
     /// Its key in discovery.
     pub key: String,
+    /// What kind of mistake it is, from a small fixed set.
+    pub kind: &'static str,
     /// What is wrong with it.
     pub reason: String,
+}
+
+impl RefusedRecord {
+    /// Every kind of mistake there is.
+    pub const KINDS: [&'static str; 6] = ["parse", "version", "field", "key", "block_size", "id_taken"];
 }
 
 /// One partition and how many workers and rows serve it.
@@ -28,7 +36,11 @@ pub(crate) struct PartitionView {
 pub(crate) struct RegistryView {
     /// Whether a full snapshot of discovery has been seen.
     pub(crate) synced: bool,
+    /// Whether every row's KV event log was in the index at some moment since; stays so.
+    pub(crate) caught_up: bool,
     pub(crate) partitions: BTreeMap<PartitionId, PartitionView>,
+    /// By id.
+    pub(crate) workers: Vec<WorkerStatus>,
     pub(crate) refused: Vec<RefusedRecord>,
 }
 

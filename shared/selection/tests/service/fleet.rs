@@ -1,7 +1,10 @@
 //! A cluster of scripted workers and a service on it.
 
 use parking_lot::Mutex;
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 use switchtower_cluster::{DistributedRuntime, Lease};
 use switchtower_ids::{Incarnation, Row, SequenceHash, Tier, WorkerId};
 use switchtower_kv::{
@@ -13,7 +16,7 @@ use switchtower_selection::{
     PartitionLoads, SelectionHandle, SelectionOptions, SelectionRequest, SelectionService,
     SelectionServiceBuilder,
     records::{RECORD_VERSION, WorkerRecord},
-    wire::{self, LoadReport, RangeReply, RangeRequest, RankLoad},
+    wire::{self, LoadReport, RangeAnswers, RangeRequest, RankLoad},
 };
 
 pub(crate) const MODEL: &str = "m";
@@ -39,6 +42,7 @@ pub(crate) fn record(worker: u64, incarnation: u64) -> WorkerRecord {
         max_batch_tokens: Some(1_000),
         taints: Default::default(),
         draining: false,
+        kv_events: true,
     }
 }
 
@@ -62,13 +66,22 @@ impl Fleet {
     }
 
     pub(crate) async fn with_options(config: KvRouterConfig, options: SelectionOptions) -> Self {
-        let runtime = DistributedRuntime::in_memory("test");
+        let fleet = Self::join_cluster(DistributedRuntime::in_memory("test"), config, options).await;
+        fleet.handle.synced().await;
+        fleet
+    }
+
+    /// One more replica, which may not have seen anything yet.
+    pub(crate) async fn join_cluster(
+        runtime: DistributedRuntime,
+        config: KvRouterConfig,
+        options: SelectionOptions,
+    ) -> Self {
         let options = SelectionOptions { tick: Duration::from_millis(10), ..options };
         let builder =
             SelectionServiceBuilder::new(config).distributed_runtime(runtime.clone()).options(options);
         let service = builder.build().await.unwrap();
         let handle = service.handle();
-        handle.synced().await;
         Self { runtime, service, handle }
     }
 
@@ -106,6 +119,15 @@ impl Fleet {
         }
     }
 
+    /// Waits until what was published so far has been looked at, and checks that the index has nothing of it.
+    pub(crate) async fn until_gone(&self) {
+        let marker = Log::serve(&self.runtime, 999, 10).await;
+        let _lease = self.join(record(1, 999)).await;
+        marker.publish(marker.store(5_000, 1)).await;
+        self.until_cached(5_000, 1).await;
+        self.until(|loads| loads[0].index.pairs == 1).await;
+    }
+
     /// Cached blocks of a prompt on worker 1, all tiers.
     pub(crate) async fn cached(&self, seed: u32, blocks: u32) -> u32 {
         let scores = self.handle.overlap_scores(request(seed, blocks)).await.unwrap();
@@ -141,10 +163,15 @@ impl Log {
         let mut questions = runtime.bus().subscribe(&subject).await.unwrap();
         let answering = log.clone();
         runtime.tasks().spawn_until_shutdown("log", async move {
+            let mut answers = RangeAnswers::default();
             while let Some(question) = questions.next().await {
-                let RangeRequest { from, .. } = wire::decode(&question.payload).unwrap();
-                let range = answering.publisher.lock().range(from);
-                question.respond(wire::encode(&RangeReply::Range(range)).unwrap()).await.unwrap();
+                let request: RangeRequest = wire::decode(&question.payload).unwrap();
+                let (limit, now) = (answering.runtime.bus().max_payload(), Instant::now());
+                let answer = {
+                    let log = answering.publisher.lock();
+                    answers.answer(request, (request.rank.0 == 0).then_some(&*log), limit, now)
+                };
+                question.respond(answer).await.unwrap();
             }
         });
         log
@@ -158,9 +185,13 @@ impl Log {
         events
     }
 
+    pub(crate) fn last_sequence(&self) -> u64 {
+        self.publisher.lock().last_seq()
+    }
+
     pub(crate) async fn publish(&self, events: Vec<SequencedEvent>) {
         let batch = EventBatch { row: Row::new(1, 0), incarnation: self.incarnation, events };
-        self.runtime.bus().publish(wire::KV_EVENTS, wire::encode(&batch).unwrap()).await.unwrap();
+        self.runtime.bus().publish(wire::KV_EVENTS, wire::encode(&batch)).await.unwrap();
     }
 
     pub(crate) async fn report_load(&self, blocks_used: u64) {
@@ -181,6 +212,6 @@ impl Log {
             measured_at_ms: 0,
             ranks: vec![load],
         };
-        self.runtime.bus().publish(wire::LOADS, wire::encode(&report).unwrap()).await.unwrap();
+        self.runtime.bus().publish(wire::LOADS, wire::encode(&report)).await.unwrap();
     }
 }

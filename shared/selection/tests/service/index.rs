@@ -62,6 +62,24 @@ async fn b26_a_gap_that_is_too_old_is_repaired_by_snapshot() {
 }
 
 #[tokio::test]
+async fn a_state_larger_than_a_message_comes_in_chunks() {
+    const BLOCKS: u32 = 20_000;
+    let (fleet, log, _lease) = following(2).await;
+    let seeds = 2..11;
+    for seed in seeds.clone() {
+        let _lost = log.store(seed, BLOCKS);
+    }
+    let bytes = seeds.len() * BLOCKS as usize * size_of::<u64>();
+    assert!(bytes > fleet.runtime.bus().max_payload());
+    log.publish(log.store(11, 5)).await;
+    for seed in seeds {
+        fleet.until_cached(seed, BLOCKS).await;
+    }
+    fleet.until_cached(1, 5).await;
+    fleet.until_cached(11, 5).await;
+}
+
+#[tokio::test]
 async fn the_loss_of_the_newest_events_shows_in_load_reports() {
     let (fleet, log, _lease) = following(100).await;
     let _lost = log.store(2, 5);
