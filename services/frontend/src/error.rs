@@ -10,6 +10,9 @@ pub enum FrontendError {
     /// The configuration cannot be used.
     #[error(transparent)]
     Config(#[from] EngineConfigError),
+    /// The configuration cannot be shown to operators.
+    #[error(transparent)]
+    Shown(#[from] switchtower_runtime::config::ConfigError),
     /// A model cannot be loaded; the error names its file.
     #[error(transparent)]
     Model(#[from] ModelError),

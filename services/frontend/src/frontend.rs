@@ -2,18 +2,25 @@
 //! binaries.
 
 use crate::{
+    admin::{self, AdminState},
     error::FrontendError,
     prompt::Models,
     routes::router,
     state::{DispatchSettings, FrontendState, StateParts},
 };
+use futures::future::OptionFuture;
+use serde_json::Value;
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 use switchtower_cluster::DistributedRuntime;
 use switchtower_models::{EngineConfig, Model, ModelError, ModelSource};
 use switchtower_policies::Catalogue;
 use switchtower_policy::{KvRouterConfig, WorkerSelectionPolicyFactory};
-use switchtower_runtime::http_server::{self, HttpServerOptions};
-use switchtower_selection::{SelectionHandle, SelectionService, SelectionServiceBuilder};
+use switchtower_runtime::{
+    CancellationToken,
+    config::Redaction,
+    http_server::{self, HttpServerOptions},
+};
+use switchtower_selection::{SelectionHandle, SelectionOptions, SelectionService, SelectionServiceBuilder};
 use tokio::net::TcpListener;
 
 /// The OpenAI-compatible HTTP front end, before it runs.
@@ -22,6 +29,8 @@ pub struct HttpFrontend {
     factory: Option<Arc<dyn WorkerSelectionPolicyFactory>>,
     catalogue: Option<Catalogue>,
     settings: DispatchSettings,
+    selection_options: SelectionOptions,
+    shown_config: Option<Value>,
 }
 
 impl HttpFrontend {
@@ -36,6 +45,20 @@ impl HttpFrontend {
     #[must_use]
     pub fn catalogue(mut self, catalogue: Catalogue) -> Self {
         self.catalogue = Some(catalogue);
+        self
+    }
+
+    /// Limits and times of the selection service.
+    #[must_use]
+    pub fn selection_options(mut self, options: SelectionOptions) -> Self {
+        self.selection_options = options;
+        self
+    }
+
+    /// What the admin API shows as this process's settings: a tree without secrets. The engine's configuration unless given.
+    #[must_use]
+    pub fn shown_config(mut self, config: Value) -> Self {
+        self.shown_config = Some(config);
         self
     }
 
@@ -63,7 +86,7 @@ impl HttpFrontend {
         Ok(())
     }
 
-    /// Loads the models, builds the selection service and binds the address. Connections wait until
+    /// Loads the models, builds the selection service and binds the addresses. Connections wait until
     /// [`BoundFrontend::serve`] runs.
     ///
     /// # Errors
@@ -75,9 +98,11 @@ impl HttpFrontend {
     ) -> Result<BoundFrontend, FrontendError> {
         config.validate()?;
         let models = load(config.models.clone()).await?;
-        let listener = listen(config.http).await?;
-        let local_addr =
-            listener.local_addr().map_err(|source| FrontendError::Bind { address: config.http, source })?;
+        let listener = Listener::bind(config.http).await?;
+        let admin = match config.admin {
+            Some(address) => Some(Listener::bind(address).await?),
+            None => None,
+        };
         let service = self.selection_service(&runtime, config.router.clone()).await?;
         let parts = StateParts {
             models,
@@ -86,7 +111,11 @@ impl HttpFrontend {
             shutdown: runtime.shutdown_token(),
         };
         let state = Arc::new(FrontendState::new(parts, &config));
-        Ok(BoundFrontend { runtime, config, listener, local_addr, service, state })
+        let shown = match self.shown_config {
+            Some(shown) => shown,
+            None => Redaction::default().json(&config)?,
+        };
+        Ok(BoundFrontend { runtime, config, listener, admin, service, state, shown })
     }
 
     async fn selection_service(
@@ -94,7 +123,9 @@ impl HttpFrontend {
         runtime: &DistributedRuntime,
         router: KvRouterConfig,
     ) -> Result<SelectionService, FrontendError> {
-        let mut builder = SelectionServiceBuilder::new(router).distributed_runtime(runtime.clone());
+        let mut builder = SelectionServiceBuilder::new(router)
+            .distributed_runtime(runtime.clone())
+            .options(self.selection_options.clone());
         if let Some(factory) = self.factory.clone() {
             builder = builder.shared_policy_factory(factory);
         }
@@ -113,25 +144,43 @@ async fn load(sources: Vec<ModelSource>) -> Result<Models, FrontendError> {
     Ok(loaded?)
 }
 
-async fn listen(address: SocketAddr) -> Result<TcpListener, FrontendError> {
-    TcpListener::bind(address).await.map_err(|source| FrontendError::Bind { address, source })
+/// A listener that has its address.
+struct Listener {
+    listener: TcpListener,
+    address: SocketAddr,
 }
 
-/// A front end that has its address.
+impl Listener {
+    async fn bind(address: SocketAddr) -> Result<Self, FrontendError> {
+        let failed = |source| FrontendError::Bind { address, source };
+        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        Ok(Self { listener, address })
+    }
+}
+
+/// A front end that has its addresses.
 pub struct BoundFrontend {
     runtime: DistributedRuntime,
     config: EngineConfig,
-    listener: TcpListener,
-    local_addr: SocketAddr,
+    listener: Listener,
+    admin: Option<Listener>,
     service: SelectionService,
     state: Arc<FrontendState>,
+    shown: Value,
 }
 
 impl BoundFrontend {
     /// Where it listens.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
-        self.local_addr
+        self.listener.address
+    }
+
+    /// Where its admin API listens, if it has one.
+    #[must_use]
+    pub fn admin_addr(&self) -> Option<SocketAddr> {
+        self.admin.as_ref().map(|admin| admin.address)
     }
 
     /// Its selection service.
@@ -141,16 +190,36 @@ impl BoundFrontend {
     }
 
     /// Serves until the runtime is told to shut down. Then, in this order: readiness fails, no connection is accepted any
-    /// more, requests in flight end or are cut at the drain's deadline, and the selection service stops.
+    /// more, requests in flight end or are cut at the drain's deadline, the admin API ends, and the selection service stops.
     pub async fn serve(self) {
         let options = server_options(&self.config);
         let (tasks, shutdown) = (self.runtime.tasks(), self.runtime.shutdown_token());
-        let app = router(self.state);
-        let drained = http_server::serve(self.listener, app, options, tasks, shutdown).await;
+        // Operators look on while requests drain.
+        let drained = CancellationToken::new();
+        let looking_on = drained.clone().drop_guard();
+        let admin = self.admin.map(|admin| {
+            let app = admin::router(Arc::new(AdminState::new(Arc::clone(&self.state), &self.shown)));
+            http_server::serve(admin.listener, app, admin_options(), tasks, drained)
+        });
+        let api = async move {
+            let _looking_on = looking_on;
+            http_server::serve(self.listener.listener, router(self.state), options, tasks, shutdown).await
+        };
+        let (drained, _) = tokio::join!(api, OptionFuture::from(admin));
         if drained.cut > 0 {
             tracing::warn!(connections = drained.cut, "requests outlived the drain and were cut");
         }
         self.service.shutdown().await;
+    }
+}
+
+/// Nobody is served by the admin API, so nobody is waited for.
+fn admin_options() -> HttpServerOptions {
+    HttpServerOptions {
+        max_connections: 256,
+        drain_idle: Duration::ZERO,
+        drain: Duration::from_secs(1),
+        ..HttpServerOptions::default()
     }
 }
 

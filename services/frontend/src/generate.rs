@@ -102,7 +102,7 @@ async fn route(
 }
 
 /// Judges a body where that holds up nobody else.
-async fn judge_aside(
+pub(crate) async fn judge_aside(
     state: &Arc<FrontendState>,
     endpoint: Endpoint,
     body: Bytes,

@@ -14,8 +14,9 @@
 //! # }
 //! ```
 //!
-//! The way of a request is `generate.rs`, from top to bottom.
+//! The way of a request is `generate.rs`, from top to bottom. `admin` is for operators, on a listener of its own.
 
+mod admin;
 mod body;
 mod dispatch;
 mod error;

@@ -34,8 +34,8 @@ fn obstacle(state: &FrontendState) -> Option<Refusal> {
     if state.shutdown.is_cancelled() {
         return Some(Rejection::ShuttingDown.into());
     }
-    if !state.selection.is_synced() {
-        return Some(Refusal::not_ready("the registry has not seen the cluster's workers yet".to_owned()));
+    if !state.selection.is_ready() {
+        return Some(Refusal::not_ready(what_is_missing(state)));
     }
     let rows = rows(state);
     let unserved: Vec<&str> =
@@ -43,6 +43,22 @@ fn obstacle(state: &FrontendState) -> Option<Refusal> {
     match unserved.is_empty() {
         true => None,
         false => Some(Refusal::not_ready(format!("no worker takes requests for {}", unserved.join(", ")))),
+    }
+}
+
+/// Why the tables that route are not filled yet: a connection, records, or blocks.
+fn what_is_missing(state: &FrontendState) -> String {
+    let health = state.selection.cluster_health();
+    let ports = [("the store of records", health.discovery), ("the message bus", health.bus)];
+    match ports.into_iter().find(|(_, port)| !port.connected) {
+        Some((name, port)) => {
+            let why = port.last_error.map(|error| format!(" ({error})")).unwrap_or_default();
+            format!("{name} is not connected{why}; trying on")
+        }
+        None if state.selection.is_synced() => {
+            "the index is being filled: not every worker's KV event log has been read".to_owned()
+        }
+        None => "the registry has not seen the cluster's workers yet".to_owned(),
     }
 }
 

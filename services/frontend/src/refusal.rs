@@ -6,6 +6,7 @@ use crate::hints::PIN;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use std::borrow::Cow;
+use switchtower_cluster::DiscoveryError;
 use switchtower_models::openai::{ErrorBody, RequestError, RequestErrorKind};
 use switchtower_scheduling::Rejection;
 
@@ -94,11 +95,10 @@ impl Refusal {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", message).labelled(label::INTERNAL)
     }
 
-    /// No such path.
-    pub(crate) fn unknown_path(path: &str) -> Self {
+    /// No such path; `known` are some that there are.
+    pub(crate) fn unknown_path(path: &str, known: &str) -> Self {
         let shown: String = path.chars().take(64).collect();
-        let message =
-            format!("there is no `{shown}` here: see /v1/models, /v1/chat/completions and /v1/completions");
+        let message = format!("there is no `{shown}` here: see {known}");
         Self::new(StatusCode::NOT_FOUND, "unknown_url", message).labelled(label::INVALID_REQUEST)
     }
 
@@ -112,6 +112,17 @@ impl Refusal {
     /// The router cannot serve; `why` says which condition does not hold.
     pub(crate) fn not_ready(why: String) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "not_ready", why)
+    }
+
+    /// No such worker.
+    pub(crate) fn unknown_worker(message: String) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "worker_not_found", message).labelled(label::INVALID_REQUEST)
+    }
+
+    /// The store of records is not there, or does not take what it is given.
+    pub(crate) fn discovery(error: &DiscoveryError) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "discovery_unavailable", error.to_string())
+            .labelled(label::UNAVAILABLE)
     }
 
     /// The metric label.

@@ -29,9 +29,10 @@ pub(crate) fn router(state: Arc<FrontendState>) -> Router {
 }
 
 async fn unknown_path(request: Request) -> Response {
-    Refusal::unknown_path(request.uri().path()).into_response()
+    let known = "/v1/models, /v1/chat/completions and /v1/completions";
+    Refusal::unknown_path(request.uri().path(), known).into_response()
 }
 
-async fn wrong_method(request: Request) -> Response {
+pub(crate) async fn wrong_method(request: Request) -> Response {
     Refusal::wrong_method(request.method()).into_response()
 }

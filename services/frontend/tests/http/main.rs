@@ -1,6 +1,7 @@
 //! The front end from outside: a real HTTP server on loopback in front of scripted workers, asked by a real client and
 //! by raw sockets.
 
+mod admin;
 mod disconnects;
 mod fake_worker;
 mod lifecycle;

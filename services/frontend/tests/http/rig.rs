@@ -32,6 +32,7 @@ const HANG: Duration = Duration::from_secs(60);
 pub(crate) struct Rig {
     pub(crate) runtime: DistributedRuntime,
     pub(crate) address: SocketAddr,
+    pub(crate) admin: Option<SocketAddr>,
     pub(crate) selection: SelectionHandle,
     client: HttpClient,
 }
@@ -105,9 +106,9 @@ impl Rig {
         config.router.seed = 1;
         configure(&mut config);
         let bound = frontend.bind(runtime.clone(), config).await.unwrap();
-        let (address, selection) = (bound.local_addr(), bound.selection());
+        let (address, admin, selection) = (bound.local_addr(), bound.admin_addr(), bound.selection());
         runtime.tasks().spawn_named("front end", bound.serve());
-        Self { runtime, address, selection, client: http_client(&HttpClientOptions::default()) }
+        Self { runtime, address, admin, selection, client: http_client(&HttpClientOptions::default()) }
     }
 
     /// Puts a worker into discovery.
@@ -136,6 +137,7 @@ impl Rig {
             max_batch_tokens: None,
             taints: [format!("t{id}")].into(),
             draining: false,
+            kv_events: true,
         };
         change(&mut record);
         let json = record.to_json().unwrap().into();
@@ -172,8 +174,11 @@ impl Rig {
         self.send(request).await
     }
 
+    /// Paths of the admin API go to its own address.
     fn request(&self, method: &str, path: &str) -> http::request::Builder {
-        Request::builder().method(method).uri(format!("http://{}{path}", self.address))
+        let is_admin = path.starts_with("/admin/") || path.ends_with('z');
+        let address = self.admin.filter(|_| is_admin).unwrap_or(self.address);
+        Request::builder().method(method).uri(format!("http://{address}{path}"))
     }
 
     pub(crate) async fn send(&self, request: Request<Full<Bytes>>) -> Reply {
