@@ -38,8 +38,13 @@ pub struct SimulatedWorkerConfig {
     pub stage: Stage,
     /// Labels that requests can require or prefer.
     pub taints: BTreeSet<String>,
+    /// Whether it publishes KV events. Routers assume what one without them has cached.
+    pub kv_events: bool,
     /// Lease of its record, in milliseconds of real time, at least 1,000: how long a crash goes unnoticed.
     pub lease_ttl_ms: u64,
+    /// After so long without being registered it gives up and ends, in milliseconds of real time; 0 for never: then it
+    /// serves on and tries again.
+    pub unregistered_limit_ms: u64,
     /// Real time between load reports, in milliseconds; at least 10.
     pub load_report_ms: u64,
     /// Past KV events that each rank keeps for those that missed them; at least 1.
@@ -65,7 +70,9 @@ impl Default for SimulatedWorkerConfig {
             routing_group: PartitionId::DEFAULT_GROUP.to_owned(),
             stage: Stage::Aggregated,
             taints: BTreeSet::new(),
+            kv_events: true,
             lease_ttl_ms: 10_000,
+            unregistered_limit_ms: 0,
             load_report_ms: 1_000,
             kept_events: 4_096,
             max_body_bytes: 64 << 20,

@@ -1,17 +1,46 @@
 //! What the worker tells the cluster: each rank's KV log, as it grows and on request, and the load. The tasks here run
 //! until they are dropped; messages that the bus loses are repaired by whoever misses them.
+//!
+//! The engine never waits for the bus. What it logs while a message is on its way is sent together in the next one, and
+//! what it logs faster than its log is kept is left to repairs.
 
-use crate::service::{Service, unix_ms};
-use bytes::Bytes;
-use std::{sync::Arc, time::Duration};
+use crate::{identity::unix_ms, rank::Rank, service::Service};
+use std::{
+    ops::AddAssign,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 use switchtower_cluster::{BusError, EventBus, Subscription};
 use switchtower_ids::{Rank as RankNumber, Row};
-use switchtower_kv::event::{EventBatch, RangeAnswer, SequencedEvent};
+use switchtower_kv::event::SequencedEvent;
 use switchtower_selection::wire::{
-    BATCH_EVENTS_MAX, KV_EVENTS, LOADS, LoadReport, RangeReply, RangeRequest, RankLoad, WireError, decode,
-    encode,
+    BATCH_EVENTS_MAX, KV_EVENTS, LOADS, LoadReport, RangeAnswers, RangeReply, RangeRequest, RankLoad,
+    RankLog, Refusal, decode, encode, encode_batches,
 };
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+/// What has become of a rank's KV events on their way to the bus, since the start. Those that were not sent reach readers
+/// by repair.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PublicationCounts {
+    /// Messages that the bus took.
+    pub batches: u64,
+    /// Events in them.
+    pub events: u64,
+    /// Events in messages that the bus did not take.
+    pub failed_events: u64,
+    /// Events that were not sent because they are too large for a message, or were no longer kept.
+    pub skipped_events: u64,
+}
+
+impl AddAssign for PublicationCounts {
+    fn add_assign(&mut self, more: Self) {
+        self.batches += more.batches;
+        self.events += more.events;
+        self.failed_events += more.failed_events;
+        self.skipped_events += more.skipped_events;
+    }
+}
 
 /// One worker's voice on the bus.
 #[derive(Clone)]
@@ -29,31 +58,49 @@ impl Publication {
         let mut health = BusHealth::default();
         loop {
             rank.log_grown().await;
-            match rank.log_from(rank.published() + 1) {
-                RangeAnswer::Events { events } => {
-                    let Some(last) = events.last().map(|event| event.seq) else {
-                        continue;
-                    };
-                    health.note(self.publish_events(number, events).await);
-                    rank.set_published(last);
-                }
-                // The log has outrun its ring: readers see the gap and ask for the state.
-                RangeAnswer::TooOld { snapshot } => rank.set_published(snapshot.seq),
-            }
+            while self.publish_next(rank, &mut health).await {}
         }
     }
 
-    async fn publish_events(&self, rank: RankNumber, events: Vec<SequencedEvent>) -> Result<(), BusError> {
+    /// Publishes what comes next, up to a full batch. `false` if there is nothing.
+    async fn publish_next(&self, rank: &Rank, health: &mut BusHealth) -> bool {
+        let published = rank.published();
+        let Some(events) = rank.events_from(published + 1, BATCH_EVENTS_MAX) else {
+            // The log has outrun what is kept of it: readers see the gap and ask for the state.
+            let last = rank.last();
+            let skipped_events = last - published;
+            rank.set_published(last, PublicationCounts { skipped_events, ..PublicationCounts::default() });
+            return true;
+        };
+        let Some(last) = events.last().map(|event| event.seq) else {
+            return false;
+        };
+        let counts = self.publish_events(rank.number(), &events, health).await;
+        rank.set_published(last, counts);
+        true
+    }
+
+    async fn publish_events(
+        &self,
+        rank: RankNumber,
+        events: &[SequencedEvent],
+        health: &mut BusHealth,
+    ) -> PublicationCounts {
         let row = Row { worker: self.service.worker_id(), rank };
-        let mut payloads = Vec::new();
-        for events in events.chunks(BATCH_EVENTS_MAX) {
-            let batch = EventBatch { row, incarnation: self.service.incarnation, events: events.to_vec() };
-            noted(split_to_fit(batch, self.bus.max_payload(), &mut payloads));
+        let encoded = encode_batches(row, self.service.incarnation, events, self.bus.max_payload());
+        let skipped_events = encoded.too_large as u64;
+        let mut counts = PublicationCounts { skipped_events, ..PublicationCounts::default() };
+        for (payload, events) in encoded.batches {
+            let published = self.bus.publish(KV_EVENTS, payload).await;
+            if published.is_ok() {
+                counts.batches += 1;
+                counts.events += events as u64;
+            } else {
+                counts.failed_events += events as u64;
+            }
+            health.note(published);
         }
-        for payload in payloads {
-            self.bus.publish(KV_EVENTS, payload).await?;
-        }
-        Ok(())
+        counts
     }
 
     /// Reports the load at once and then at its interval.
@@ -74,10 +121,7 @@ impl Publication {
             measured_at_ms: unix_ms(),
             ranks: self.numbers().filter_map(|number| self.rank_load(number)).collect(),
         };
-        match noted(encode(&report)) {
-            Some(payload) => self.bus.publish(LOADS, payload).await,
-            None => Ok(()),
-        }
+        self.bus.publish(LOADS, encode(&report)).await
     }
 
     fn rank_load(&self, rank: RankNumber) -> Option<RankLoad> {
@@ -101,104 +145,44 @@ impl Publication {
 
     /// Answers those who ask for a part of a log, or for the state.
     pub(crate) async fn answer_ranges(self, mut questions: Subscription) {
-        let mut health = BusHealth::default();
-        while let Some(question) = questions.next().await {
-            let Some(request) = noted(decode::<RangeRequest>(&question.payload)) else {
-                continue;
+        let (mut answers, mut health) = (RangeAnswers::default(), BusHealth::default());
+        loop {
+            let question = match timeout(RangeAnswers::HOLD, questions.next()).await {
+                Ok(Some(question)) => question,
+                Ok(None) => return,
+                Err(_) => {
+                    answers.expire(Instant::now());
+                    continue;
+                }
             };
-            let reply = match self.service.rank(request.rank) {
-                Some(rank) => RangeReply::Range(rank.log_from(request.from)),
-                None => RangeReply::NoSuchRank,
+            let answer = match decode::<RangeRequest>(&question.payload) {
+                Ok(request) => {
+                    let log = self.service.rank(request.rank).map(|rank| &**rank);
+                    answers.answer(request, log, self.bus.max_payload(), Instant::now())
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "a question about a KV log is refused");
+                    encode(&RangeReply::Refused(Refusal::NotUnderstood))
+                }
             };
-            if let Some(payload) = noted(fitting_reply(reply, self.bus.max_payload())) {
-                health.note(question.respond(payload).await);
-            }
+            health.note(question.respond(answer).await);
         }
     }
-}
-
-/// A batch as payloads of at most `limit` bytes: halved until they fit. A single event that does not fit is left to the
-/// bus to refuse.
-fn split_to_fit(mut batch: EventBatch, limit: usize, payloads: &mut Vec<Bytes>) -> Result<(), WireError> {
-    let payload = encode(&batch)?;
-    if payload.len() <= limit || batch.events.len() < 2 {
-        payloads.push(payload);
-        return Ok(());
-    }
-    let second = batch.events.split_off(batch.events.len() / 2);
-    let second = EventBatch { events: second, ..batch };
-    split_to_fit(batch, limit, payloads)?;
-    split_to_fit(second, limit, payloads)
-}
-
-/// The reply in at most `limit` bytes: of events that are too many, the first ones; who asked will ask for the rest.
-fn fitting_reply(mut reply: RangeReply, limit: usize) -> Result<Bytes, WireError> {
-    loop {
-        let payload = encode(&reply)?;
-        match &mut reply {
-            RangeReply::Range(RangeAnswer::Events { events })
-                if payload.len() > limit && events.len() > 1 =>
-            {
-                events.truncate(events.len() / 2);
-            }
-            _ => return Ok(payload),
-        }
-    }
-}
-
-/// A message that cannot be written or read costs that message.
-fn noted<T>(result: Result<T, WireError>) -> Option<T> {
-    result.inspect_err(|error| tracing::warn!(%error, "a message is left out")).ok()
 }
 
 /// Tells the log when the bus goes and when it comes back, not at every message.
-#[derive(Default)]
-struct BusHealth {
+#[derive(Debug, Default)]
+pub(crate) struct BusHealth {
     failing: bool,
 }
 
 impl BusHealth {
-    fn note(&mut self, result: Result<(), BusError>) {
+    pub(crate) fn note(&mut self, result: Result<(), BusError>) {
         match &result {
             Err(error) if !self.failing => tracing::warn!(%error, "the worker is not heard on the bus"),
             Ok(()) if self.failing => tracing::info!("the worker is heard on the bus again"),
             _ => {}
         }
         self.failing = result.is_err();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use switchtower_ids::{Incarnation, SequenceHash, Tier};
-    use switchtower_kv::event::KvEvent;
-
-    fn events(count: u64) -> Vec<SequencedEvent> {
-        let blocks: Vec<_> = (0..50).map(SequenceHash).collect();
-        let event = KvEvent::Removed { tier: Tier::Device, blocks };
-        (1..=count).map(|seq| SequencedEvent { seq, event: event.clone() }).collect()
-    }
-
-    #[test]
-    fn batches_are_split_until_they_fit_and_lose_nothing() {
-        let batch = EventBatch { row: Row::new(1, 0), incarnation: Incarnation(2), events: events(37) };
-        let mut payloads = Vec::new();
-        split_to_fit(batch.clone(), 1_000, &mut payloads).unwrap();
-        assert!(payloads.len() > 5 && payloads.iter().all(|payload| payload.len() <= 1_000));
-        let back = payloads.iter().flat_map(|payload| decode::<EventBatch>(payload).unwrap().events);
-        assert_eq!(back.collect::<Vec<_>>(), batch.events);
-    }
-
-    #[test]
-    fn a_reply_that_is_too_long_brings_the_first_events() {
-        let reply = RangeReply::Range(RangeAnswer::Events { events: events(37) });
-        let payload = fitting_reply(reply, 1_000).unwrap();
-        assert!(payload.len() <= 1_000);
-        let RangeReply::Range(RangeAnswer::Events { events: kept }) = decode(&payload).unwrap() else {
-            panic!("events were asked for");
-        };
-        assert!(!kept.is_empty());
-        assert_eq!(kept, events(37)[..kept.len()]);
     }
 }

@@ -2,7 +2,7 @@
 //! leave by drop; the driver task moves time on and hands out what happens. Knows nothing of HTTP; called by `answer`
 //! (requests), `publication` (log, load) and `worker` (the driver task).
 
-use crate::{clock::VirtualClock, error::ApiError};
+use crate::{clock::VirtualClock, error::ApiError, publication::PublicationCounts};
 use parking_lot::Mutex;
 use std::{
     collections::HashMap,
@@ -17,9 +17,10 @@ use switchtower_engine_sim::{
 };
 use switchtower_ids::{Rank as RankNumber, SequenceHash};
 use switchtower_kv::{
-    event::RangeAnswer,
+    event::{SequencedEvent, Snapshot},
     publisher::{Publisher, PublisherLimits},
 };
+use switchtower_selection::wire::RankLog;
 use tokio::sync::{Notify, mpsc};
 
 /// What a request hears from its engine. The channel closes after the last token, or early when the rank stops.
@@ -42,6 +43,7 @@ pub(crate) struct Rank {
     /// The log has grown.
     logged: Notify,
     published: AtomicU64,
+    publication: Mutex<PublicationCounts>,
 }
 
 #[derive(Debug)]
@@ -82,6 +84,7 @@ impl Rank {
             submitted: Notify::new(),
             logged: Notify::new(),
             published: AtomicU64::new(0),
+            publication: Mutex::default(),
         })
     }
 
@@ -173,8 +176,14 @@ impl Rank {
         self.published.load(Ordering::Acquire)
     }
 
-    /// The log has gone to the bus up to this event.
-    pub(crate) fn set_published(&self, seq: u64) {
+    /// What of the log has gone to the bus.
+    pub(crate) fn publication(&self) -> PublicationCounts {
+        *self.publication.lock()
+    }
+
+    /// The log has gone to the bus up to event `seq`, with these counts more.
+    pub(crate) fn set_published(&self, seq: u64, counts: PublicationCounts) {
+        *self.publication.lock() += counts;
         self.published.store(seq, Ordering::Release);
     }
 
@@ -203,14 +212,20 @@ impl Rank {
     pub(crate) async fn log_grown(&self) {
         self.logged.notified().await;
     }
+}
 
-    /// The log from event `from` on, or the whole state where that is no longer kept; 0 asks for the state.
-    pub(crate) fn log_from(&self, from: u64) -> RangeAnswer {
-        let state = self.state.lock();
-        match from {
-            0 => RangeAnswer::TooOld { snapshot: state.log.snapshot() },
-            _ => state.log.range(from),
-        }
+/// The engine waits for no answer: the lock is held while events are copied, not while they are written or sent.
+impl RankLog for Rank {
+    fn last(&self) -> u64 {
+        self.state.lock().log.last_seq()
+    }
+
+    fn events_from(&self, from: u64, most: usize) -> Option<Vec<SequencedEvent>> {
+        self.state.lock().log.events_from(from, most)
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        self.state.lock().log.snapshot()
     }
 }
 

@@ -2,22 +2,24 @@
 //! `publication` and `worker`.
 
 use crate::{
-    SimulatedWorkerConfig, faults::FaultSource, frames::Frames, gate::Gate, prepare::Shape, rank::Rank,
+    SimulatedWorkerConfig,
+    faults::FaultSource,
+    frames::Frames,
+    gate::Gate,
+    identity::{new_incarnation, unix_ms},
+    prepare::Shape,
+    rank::Rank,
     worker::WorkerError,
 };
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::{SystemTime, UNIX_EPOCH},
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
 };
 use switchtower_engine_sim::EngineParameters;
 use switchtower_ids::{Incarnation, Rank as RankNumber, WorkerId};
 use switchtower_models::Model;
 use switchtower_selection::records::{RECORD_VERSION, WorkerRecord};
 use tokio::sync::Semaphore;
-use uuid::Uuid;
 
 /// One life of one worker.
 #[derive(Debug)]
@@ -47,9 +49,8 @@ impl Service {
         };
         let ranks =
             (0..config.ranks).map(rank).collect::<Result<_, _>>().map_err(crate::ConfigError::Engine)?;
-        let (high, low) = Uuid::new_v4().as_u64_pair();
         Ok(Self {
-            incarnation: Incarnation(high ^ low),
+            incarnation: new_incarnation(),
             ranks,
             faults: FaultSource::new(config.faults.clone(), config.seed),
             gate: Gate::default(),
@@ -107,12 +108,7 @@ impl Service {
             max_batch_tokens: Some(u64::from(self.config.engine.prefill_tokens_per_step)),
             taints: self.config.taints.clone(),
             draining,
+            kv_events: self.config.kv_events,
         }
     }
-}
-
-/// Milliseconds since 1970.
-pub(crate) fn unix_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

@@ -2,20 +2,24 @@
 //! requests, deregister, finish, stop). Wiring and order only.
 
 use crate::{
-    ConfigError, FaultError, Faults, SimulatedWorkerConfig, api::router, publication::Publication,
+    ConfigError, FaultError, Faults, SimulatedWorkerConfig,
+    api::router,
+    publication::{Publication, PublicationCounts},
     service::Service,
 };
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
-use switchtower_cluster::{BusError, DiscoveryError, DistributedRuntime, Lease};
+use switchtower_cluster::{BusError, DistributedRuntime, Subscription};
 use switchtower_engine_sim::EngineLoad;
 use switchtower_ids::{Incarnation, Rank as RankNumber, SequenceHash};
 use switchtower_models::Model;
 use switchtower_runtime::{
     CancellationToken, TaskGroup,
     http_server::{HttpServerOptions, serve},
+    retry::{RetryTimes, retry},
 };
 use switchtower_selection::{
-    records::{RecordError, WorkerRecord},
+    records::WorkerRecord,
+    registration::{Registration, RegistrationState},
     wire::range_subject,
 };
 use tokio::net::TcpListener;
@@ -37,21 +41,13 @@ pub enum WorkerError {
         /// Why not.
         source: io::Error,
     },
-    /// The record.
-    #[error("worker {worker_id} cannot write its record: {source}")]
-    Record {
-        /// The worker.
-        worker_id: u64,
-        /// Why not.
-        source: RecordError,
-    },
     /// Discovery refused or is not there.
-    #[error("worker {worker_id} cannot register: {source}")]
+    #[error("worker {worker_id} cannot register: {reason}")]
     Register {
         /// The worker.
         worker_id: u64,
         /// Why not.
-        source: DiscoveryError,
+        reason: String,
     },
     /// The bus refused or is not there.
     #[error("worker {worker_id} cannot answer questions on the bus: {source}")]
@@ -99,39 +95,75 @@ impl SimulatedWorker {
         self.address
     }
 
-    /// Serves, publishes, and then registers: whoever finds the record can reach the worker.
+    /// Serves, publishes, and then registers: whoever finds the record can reach the worker. Where another worker has the id
+    /// it serves on and registers when that one is gone: see [`registration`](RunningWorker::registration).
     ///
     /// # Errors
     /// Discovery or bus refuse or are not there; everything that was started stops again.
     pub async fn start(self) -> Result<RunningWorker, WorkerError> {
+        let questions = self.questions().await?;
+        let running = self.serve(questions);
+        match running.registration.settled().await {
+            RegistrationState::Pending { reason } => {
+                Err(WorkerError::Register { worker_id: running.service.config.worker_id, reason })
+            }
+            _ => Ok(running),
+        }
+    }
+
+    /// As [`start`](Self::start), but waits for a cluster that cannot be reached and for a worker that has the id, as long as
+    /// it takes; `None` if `stop` is cancelled first. Then everything that was started stops again.
+    pub async fn start_when_reachable(
+        self,
+        times: RetryTimes,
+        stop: &CancellationToken,
+    ) -> Option<RunningWorker> {
+        let questions = retry("joining the bus", times, stop, || self.questions()).await?;
+        let running = self.serve(questions);
+        stop.run_until_cancelled(running.registration.registered()).await?;
+        Some(running)
+    }
+
+    /// What routers ask about past events, of a worker that has any.
+    async fn questions(&self) -> Result<Option<Subscription>, WorkerError> {
+        let worker_id = self.service.config.worker_id;
+        if !self.service.config.kv_events {
+            return Ok(None);
+        }
+        let subject = range_subject(self.service.worker_id(), self.service.incarnation);
+        let questions = self.runtime.bus().subscribe(&subject).await;
+        questions.map(Some).map_err(|source| WorkerError::Bus { worker_id, source })
+    }
+
+    /// Everything, the record last.
+    fn serve(self, questions: Option<Subscription>) -> RunningWorker {
         let Self { service, listener, address, endpoint, runtime } = self;
-        let worker_id = service.config.worker_id;
         // A token of its own: the worker ends in its own order, not at the first signal.
         let token = CancellationToken::new();
-        let tasks = runtime.tasks().child_with_token(format!("worker-{worker_id}"), token.clone());
+        let name = format!("worker-{}", service.config.worker_id);
+        let tasks = runtime.tasks().child_with_token(name, token.clone());
         let stop = token.drop_guard();
-        let subject = range_subject(service.worker_id(), service.incarnation);
-        let questions = runtime.bus().subscribe(&subject).await;
-        let questions = questions.map_err(|source| WorkerError::Bus { worker_id, source })?;
-
         let publication = Publication { service: Arc::clone(&service), bus: Arc::clone(runtime.bus()) };
-        tasks.spawn_until_shutdown("ranges", publication.clone().answer_ranges(questions));
+        if let Some(questions) = questions {
+            tasks.spawn_until_shutdown("ranges", publication.clone().answer_ranges(questions));
+        }
         spawn_ranks(&tasks, &publication);
         spawn_server(&tasks, listener, &service);
-        let mut running =
-            RunningWorker { service, address, endpoint, runtime, tasks, lease: None, _stop: stop };
-        running.register().await?;
-        running.tasks.spawn_until_shutdown("loads", publication.publish_loads());
-        Ok(running)
+        tasks.spawn_until_shutdown("loads", publication.publish_loads());
+        let ttl = Duration::from_millis(service.config.lease_ttl_ms);
+        let registration = Registration::start(&runtime, service.record(&endpoint, false), ttl, &tasks);
+        RunningWorker { service, address, endpoint, tasks, registration, _stop: stop }
     }
 }
 
-/// The engines, and the publishers of their logs.
+/// The engines, and the publishers of their logs if they have any.
 fn spawn_ranks(tasks: &TaskGroup, publication: &Publication) {
     for rank in &publication.service.ranks {
         let number = rank.number();
         tasks.spawn_until_shutdown(format!("rank-{number}"), Arc::clone(rank).drive());
-        tasks.spawn_until_shutdown(format!("log-{number}"), publication.clone().publish_log(number));
+        if publication.service.config.kv_events {
+            tasks.spawn_until_shutdown(format!("log-{number}"), publication.clone().publish_log(number));
+        }
     }
 }
 
@@ -158,9 +190,8 @@ pub struct RunningWorker {
     service: Arc<Service>,
     address: SocketAddr,
     endpoint: String,
-    runtime: DistributedRuntime,
     tasks: TaskGroup,
-    lease: Option<Lease>,
+    registration: Registration,
     _stop: DropGuard,
 }
 
@@ -183,10 +214,22 @@ impl RunningWorker {
         self.service.incarnation
     }
 
-    /// Its record as it was registered.
+    /// What its record says now.
     #[must_use]
     pub fn record(&self) -> WorkerRecord {
         self.service.record(&self.endpoint, self.service.gate.is_closed())
+    }
+
+    /// Its record's place in discovery: whether it stands, and when it does.
+    #[must_use]
+    pub fn registration(&self) -> &Registration {
+        &self.registration
+    }
+
+    /// Ends when the worker should [drain](Self::drain) and end: a later life has taken its place, or it has not been
+    /// registered for as long as its configuration allows. Says why.
+    pub async fn lost(&self) -> RegistrationState {
+        self.registration.lost(Duration::from_millis(self.service.config.unregistered_limit_ms)).await
     }
 
     /// Requests that are inside.
@@ -199,6 +242,12 @@ impl RunningWorker {
     #[must_use]
     pub fn load(&self, rank: RankNumber) -> Option<EngineLoad> {
         Some(self.service.rank(rank)?.load())
+    }
+
+    /// What of one rank's KV log has gone to the bus; `None` if there is no such rank.
+    #[must_use]
+    pub fn publication(&self, rank: RankNumber) -> Option<PublicationCounts> {
+        Some(self.service.rank(rank)?.publication())
     }
 
     /// Every block in one rank's cache; empty if there is no such rank.
@@ -219,49 +268,14 @@ impl RunningWorker {
 
     /// Ends this life in order: the record says `draining`, new requests get 503, those inside have until `deadline` to
     /// finish, the record goes, everything stops.
-    pub async fn drain(mut self, deadline: Duration) -> Drained {
+    pub async fn drain(self, deadline: Duration) -> Drained {
         let worker_id = self.service.config.worker_id;
         self.service.gate.close();
-        if let Err(error) = self.announce_drain().await {
-            tracing::warn!(worker_id, %error, "the drain is not announced");
-        }
+        self.registration.update(self.record());
         let cut = self.service.gate.emptied(deadline).await;
-        if let Some(lease) = self.lease.take()
-            && let Err(error) = lease.revoke().await
-        {
-            tracing::warn!(worker_id, %error, "the record stays until its lease ends");
-        }
+        self.registration.end().await;
         self.tasks.shutdown(Duration::from_secs(5)).await;
         tracing::info!(worker_id, cut, "the worker has drained");
         Drained { cut }
-    }
-
-    async fn register(&mut self) -> Result<(), WorkerError> {
-        let worker_id = self.service.config.worker_id;
-        let ttl = Duration::from_millis(self.service.config.lease_ttl_ms);
-        let lease = self.runtime.discovery().grant(ttl).await;
-        self.lease = Some(lease.map_err(|source| WorkerError::Register { worker_id, source })?);
-        self.put_record().await
-    }
-
-    /// Leaves the record alone where a later life of this worker has written its own.
-    async fn announce_drain(&self) -> Result<(), WorkerError> {
-        let worker_id = self.service.config.worker_id;
-        let key = self.record().key();
-        let found = self.runtime.discovery().get(&key).await;
-        let found = found.map_err(|source| WorkerError::Register { worker_id, source })?;
-        let record = found.and_then(|entry| WorkerRecord::parse(&key, &entry.value).ok());
-        match record {
-            Some(record) if record.incarnation == self.incarnation() => self.put_record().await,
-            _ => Ok(()),
-        }
-    }
-
-    async fn put_record(&self) -> Result<(), WorkerError> {
-        let worker_id = self.service.config.worker_id;
-        let record = self.record();
-        let json = record.to_json().map_err(|source| WorkerError::Record { worker_id, source })?;
-        let put = self.runtime.discovery().put(&record.key(), json.into(), self.lease.as_ref()).await;
-        put.map(|_| ()).map_err(|source| WorkerError::Register { worker_id, source })
     }
 }

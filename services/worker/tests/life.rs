@@ -2,15 +2,21 @@
 
 mod support;
 
+use bytes::Bytes;
 use futures::future::join_all;
 use http_body_util::BodyExt;
 use hyper::StatusCode;
 use serde_json::json;
 use std::{sync::Arc, time::Duration};
 use support::{Bench, MODEL, PATIENCE, chat, endless, events_of, fast, json_of, long_text, until, with};
+use switchtower_cluster::BusError;
 use switchtower_ids::Rank;
-use switchtower_selection::records::WorkerRecord;
-use switchtower_worker::{Faults, SimulatedWorker, SimulatedWorkerConfig, WorkerError};
+use switchtower_selection::{
+    records::WorkerRecord,
+    registration::RegistrationState,
+    wire::{KV_EVENTS, LOADS, range_subject},
+};
+use switchtower_worker::{Faults, RunningWorker, SimulatedWorker, SimulatedWorkerConfig, WorkerError};
 use tokio::{io::AsyncWriteExt, net::TcpStream};
 
 const CHAT: &str = "/v1/chat/completions";
@@ -29,19 +35,92 @@ async fn it_registers_what_it_is_once_it_can_be_reached() {
     assert_eq!((record.ranks, record.block_size, record.draining), (2, MODEL.card().block_size, false));
 }
 
+async fn again(bench: &Bench, config: SimulatedWorkerConfig) -> RunningWorker {
+    let worker = SimulatedWorker::build(config, Arc::clone(&MODEL), bench.cluster.runtime()).await.unwrap();
+    worker.start().await.unwrap()
+}
+
 #[tokio::test]
-async fn each_life_has_its_own_incarnation_and_a_new_one_replaces_the_record() {
+async fn book_rule_10_a_second_worker_of_the_same_id_waits_until_the_first_has_gone() {
     let bench = Bench::start(fast()).await;
-    let again = SimulatedWorker::build(fast(), Arc::clone(&MODEL), bench.cluster.runtime()).await.unwrap();
-    let again = again.start().await.unwrap();
-    assert_ne!(again.incarnation(), bench.worker.incarnation());
-    assert_eq!(record(&bench).await.unwrap().incarnation, again.incarnation());
+    let second = again(&bench, fast()).await;
+    assert_ne!(second.incarnation(), bench.worker.incarnation());
+    assert_eq!(record(&bench).await.unwrap().incarnation, bench.worker.incarnation());
+    let state = second.registration().state();
+    let named =
+        matches!(&state, RegistrationState::Refused { reason } if reason.contains(bench.worker.endpoint()));
+    assert!(named, "{state}");
+    let Bench { worker, runtime, .. } = bench;
+    worker.drain(Duration::ZERO).await;
+    assert_eq!(second.registration().registered().await, RegistrationState::Registered);
+    let entry = runtime.discovery().get("workers/7").await.unwrap().unwrap();
+    assert_eq!(WorkerRecord::parse("workers/7", &entry.value).unwrap(), second.record());
+}
+
+#[tokio::test]
+async fn each_life_has_its_own_incarnation_and_a_new_one_at_the_same_endpoint_replaces_the_record() {
+    let behind = |config| SimulatedWorkerConfig { advertise: Some("http://worker-7:80".into()), ..config };
+    let bench = Bench::start(behind(fast())).await;
+    let second = again(&bench, behind(fast())).await;
+    assert_ne!(second.incarnation(), bench.worker.incarnation());
+    assert_eq!(record(&bench).await.unwrap().incarnation, second.incarnation());
+    let lost = tokio::time::timeout(PATIENCE, bench.worker.lost()).await;
+    assert_eq!(lost.expect("the former life is told"), RegistrationState::Replaced);
     let Bench { worker, runtime, .. } = bench;
     worker.drain(Duration::ZERO).await;
     assert!(
         runtime.discovery().get("workers/7").await.unwrap().is_some(),
         "the old life takes only its own record"
     );
+}
+
+#[tokio::test]
+async fn b02_a_worker_that_lost_its_lease_registers_again_and_its_stream_does_not_notice() {
+    let bench = Bench::start(SimulatedWorkerConfig { speed: 5.0, ..endless() }).await;
+    let long = with(chat("a"), json!({"stream": true, "max_tokens": 50, "ignore_eos": true}));
+    let stream = bench.send(CHAT, &long).await;
+    bench.connection.discovery.expire_leases();
+    let back = async {
+        while record(&bench).await != Some(bench.worker.record()) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, back).await.expect("the record comes back");
+    assert_eq!(events_of(stream).await.len(), 51, "the stream is whole");
+    assert!(bench.ask(CHAT, &chat("b")).await.0.is_success());
+}
+
+#[tokio::test]
+async fn b02_a_worker_that_cannot_register_again_ends_in_order_where_it_is_told_to() {
+    let patience = SimulatedWorkerConfig { unregistered_limit_ms: 20, lease_ttl_ms: 1_000, ..endless() };
+    let bench = Bench::start(SimulatedWorkerConfig { speed: 5.0, ..patience }).await;
+    let long = with(chat("a"), json!({"stream": true, "max_tokens": 50, "ignore_eos": true}));
+    let stream = bench.send(CHAT, &long).await;
+    let Bench { worker, connection, cluster, .. } = bench;
+    connection.vanish();
+    let lost = tokio::time::timeout(PATIENCE, worker.lost()).await.expect("it gives up");
+    assert!(matches!(lost, RegistrationState::Pending { .. }), "{lost}");
+    let (drained, events) = tokio::join!(worker.drain(PATIENCE), events_of(stream));
+    assert_eq!((drained.cut, events.len()), (0, 51), "what is inside ends well");
+    let left = cluster.runtime().discovery().get("workers/7").await.unwrap();
+    assert_eq!(left, None);
+}
+
+#[tokio::test]
+async fn a_worker_without_events_says_so_and_publishes_none() {
+    let bench = Bench::start(SimulatedWorkerConfig { kv_events: false, ..fast() }).await;
+    let mut events = bench.runtime.bus().subscribe(KV_EVENTS).await.unwrap();
+    let mut loads = bench.runtime.bus().subscribe(LOADS).await.unwrap();
+    assert!(!record(&bench).await.unwrap().kv_events);
+    assert!(bench.ask(CHAT, &chat(&long_text(200))).await.0.is_success());
+    assert!(!bench.worker.cached_blocks(Rank(0)).is_empty());
+    for _ in 0..3 {
+        loads.next().await.unwrap();
+    }
+    assert!(events.try_next().is_none());
+    let subject = range_subject(bench.worker.record().worker_id, bench.worker.incarnation());
+    let asked = bench.runtime.bus().request(&subject, Bytes::new(), PATIENCE).await;
+    assert!(matches!(asked, Err(BusError::NoResponders { .. })));
 }
 
 #[tokio::test]
@@ -140,7 +219,7 @@ async fn b21_a_drain_refuses_the_new_finishes_the_old_and_then_deregisters() {
     let long = with(chat("a"), json!({"stream": true, "max_tokens": 100, "ignore_eos": true}));
     let streams = join_all((0..5).map(|_| bench.send(CHAT, &long))).await;
     until("five are inside", || bench.worker.requests() == 5).await;
-    let Bench { worker, runtime, client, cluster } = bench;
+    let Bench { worker, runtime, client, cluster, connection } = bench;
     let (endpoint, address) = (worker.endpoint().to_owned(), worker.address());
     let send = async || {
         let request = hyper::Request::post(format!("{endpoint}{CHAT}"));
@@ -168,7 +247,7 @@ async fn b21_a_drain_refuses_the_new_finishes_the_old_and_then_deregisters() {
     assert_eq!(drained.cut, 0);
     assert_eq!(runtime.discovery().get("workers/7").await.unwrap(), None);
     assert!(TcpStream::connect(address).await.is_err(), "nobody listens any more");
-    drop(cluster);
+    drop((cluster, connection));
 }
 
 #[tokio::test]

@@ -4,12 +4,13 @@
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
-use support::{Bench, PATIENCE, chat, fast, long_text};
+use support::{Bench, PATIENCE, chat, fast, long_text, until};
 use switchtower_cluster::Subscription;
 use switchtower_ids::{Incarnation, Rank, SequenceHash, WorkerId};
-use switchtower_kv::event::{EventBatch, KvEvent, RangeAnswer, Snapshot};
+use switchtower_kv::event::{EventBatch, KvEvent};
 use switchtower_selection::wire::{
-    KV_EVENTS, LOADS, LoadReport, RangeReply, RangeRequest, decode, encode, range_subject,
+    KV_EVENTS, LOADS, LoadReport, RangeReply, RangeRequest, RangeWanted, Refusal, SnapshotChunk, decode,
+    encode, range_subject,
 };
 use switchtower_worker::SimulatedWorkerConfig;
 
@@ -52,16 +53,17 @@ impl Replay {
     }
 }
 
-async fn ask_range(bench: &Bench, rank: u32, from: u64) -> RangeReply {
+async fn ask_range(bench: &Bench, rank: u32, wanted: RangeWanted) -> RangeReply {
     let subject = range_subject(WorkerId(7), bench.worker.incarnation());
-    let question = encode(&RangeRequest { rank: Rank(rank), from }).unwrap();
+    let question = encode(&RangeRequest { rank: Rank(rank), wanted });
     decode(&bench.runtime.bus().request(&subject, question, PATIENCE).await.unwrap()).unwrap()
 }
 
-async fn snapshot(bench: &Bench, rank: u32) -> Snapshot {
-    match ask_range(bench, rank, 0).await {
-        RangeReply::Range(RangeAnswer::TooOld { snapshot }) => snapshot,
-        other => panic!("event 0 asks for the state, not {other:?}"),
+/// The state, which here always fits into one chunk.
+async fn snapshot(bench: &Bench, rank: u32) -> SnapshotChunk {
+    match ask_range(bench, rank, RangeWanted::State { after: 0 }).await {
+        RangeReply::Snapshot(chunk) if chunk.chunks == 1 => chunk,
+        other => panic!("the state was asked for, not {other:?}"),
     }
 }
 
@@ -89,7 +91,7 @@ async fn the_events_replayed_are_the_engines_cache() {
         let cached: BTreeSet<_> = bench.worker.cached_blocks(Rank(rank)).into_iter().collect();
         assert_eq!(replay.blocks.get(&Rank(rank)).cloned().unwrap_or_default(), cached);
         assert_eq!(
-            state.blocks.iter().flat_map(|run| run.blocks.iter().copied()).collect::<BTreeSet<_>>(),
+            state.runs.iter().flat_map(|run| run.blocks.iter().copied()).collect::<BTreeSet<_>>(),
             cached
         );
     }
@@ -104,13 +106,26 @@ async fn a_range_brings_the_missed_events_and_a_forgotten_one_the_state() {
     }
     let state = snapshot(&bench, 0).await;
     assert!(state.seq > 3);
-    let RangeReply::Range(RangeAnswer::Events { events }) = ask_range(&bench, 0, state.seq - 1).await else {
+    let last_two = RangeWanted::Events { from: state.seq - 1 };
+    let RangeReply::Events { events, last } = ask_range(&bench, 0, last_two).await else {
         panic!("the last two events are kept");
     };
     assert_eq!(events.iter().map(|event| event.seq).collect::<Vec<_>>(), [state.seq - 1, state.seq]);
-    let forgotten = ask_range(&bench, 0, 1).await;
-    assert_eq!(forgotten, RangeReply::Range(RangeAnswer::TooOld { snapshot: state }));
-    assert_eq!(ask_range(&bench, 9, 1).await, RangeReply::NoSuchRank);
+    assert_eq!(last, state.seq);
+    let RangeReply::Snapshot(forgotten) = ask_range(&bench, 0, RangeWanted::Events { from: 1 }).await else {
+        panic!("event 1 is forgotten");
+    };
+    assert_eq!((forgotten.seq, forgotten.runs), (state.seq, state.runs));
+    let refused = |refusal| RangeReply::Refused(refusal);
+    let asked = ask_range(&bench, 9, RangeWanted::Events { from: 1 }).await;
+    assert_eq!(asked, refused(Refusal::NoSuchRank));
+    let asked = ask_range(&bench, 0, RangeWanted::Chunk { snapshot: 1, index: 1 }).await;
+    assert_eq!(asked, refused(Refusal::SnapshotGone));
+    assert_eq!(ask_range(&bench, 0, RangeWanted::Unknown).await, refused(Refusal::NotUnderstood));
+    let subject = range_subject(WorkerId(7), bench.worker.incarnation());
+    let of_a_later_release = bytes::Bytes::from_static(&[8, 2]);
+    let answer = bench.runtime.bus().request(&subject, of_a_later_release, PATIENCE).await.unwrap();
+    assert_eq!(decode::<RangeReply>(&answer), Ok(refused(Refusal::NotUnderstood)));
 }
 
 #[tokio::test]
@@ -168,4 +183,25 @@ async fn b32_a_reset_cache_is_told_as_cleared() {
         }
     };
     tokio::time::timeout(PATIENCE, told).await.expect("the log tells of it");
+}
+
+#[tokio::test]
+async fn what_the_bus_did_not_take_is_counted_and_can_be_asked_for() {
+    let bench = Bench::start(fast()).await;
+    let counts = || bench.worker.publication(Rank(0)).expect("rank 0");
+    bench.ask(CHAT, &chat(&long_text(40))).await;
+    until("the events are out", || counts().events > 0).await;
+    let sent = counts();
+    bench.connection.bus.set_reachable(false);
+    bench.ask(CHAT, &chat(&format!("another {}", long_text(40)))).await;
+    until("the loss is counted", || counts().failed_events > 0).await;
+    bench.connection.bus.set_reachable(true);
+    let missed = RangeWanted::Events { from: sent.events + 1 };
+    let RangeReply::Events { events, last } = ask_range(&bench, 0, missed).await else {
+        panic!("the events are kept");
+    };
+    until("all is accounted for", || counts().events + counts().failed_events == last).await;
+    assert_eq!((counts().events, counts().skipped_events), (sent.events, 0));
+    assert_eq!(events.len() as u64, counts().failed_events);
+    assert!(counts().batches <= counts().events);
 }

@@ -11,7 +11,10 @@ use std::{
     sync::{Arc, LazyLock},
     time::Duration,
 };
-use switchtower_cluster::{DistributedRuntime, memory::MemoryCluster};
+use switchtower_cluster::{
+    DistributedRuntime,
+    memory::{MemoryCluster, MemoryConnection},
+};
 use switchtower_engine_sim::EngineParameters;
 use switchtower_models::{Model, ModelSource};
 use switchtower_runtime::http_client::{HttpClient, HttpClientOptions, http_client};
@@ -26,6 +29,8 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 
 pub struct Bench {
     pub cluster: MemoryCluster,
+    /// The worker's own.
+    pub connection: MemoryConnection,
     pub runtime: DistributedRuntime,
     pub worker: RunningWorker,
     pub client: HttpClient,
@@ -50,11 +55,12 @@ pub fn endless() -> SimulatedWorkerConfig {
 impl Bench {
     pub async fn start(config: SimulatedWorkerConfig) -> Self {
         let cluster = MemoryCluster::new("test");
-        let runtime = cluster.runtime();
+        let connection = cluster.connect();
+        let runtime = connection.runtime();
         let worker =
             SimulatedWorker::build(config, Arc::clone(&MODEL), runtime.clone()).await.expect("it builds");
         let worker = worker.start().await.expect("it starts");
-        Self { cluster, runtime, worker, client: http_client(&HttpClientOptions::default()) }
+        Self { cluster, connection, runtime, worker, client: http_client(&HttpClientOptions::default()) }
     }
 
     pub fn post(&self, path: &str, headers: &[(&str, &str)], body: impl Into<Bytes>) -> Request<Full<Bytes>> {
