@@ -1,16 +1,25 @@
 //! What the command line can say.
 
-use crate::replay::ReplayArguments;
+use crate::{
+    ctl::CtlArguments,
+    process::{RouterArguments, WorkerArguments},
+    replay::ReplayArguments,
+};
 use clap::{Args, Parser};
 use std::{net::SocketAddr, path::PathBuf};
+use switchtower_models::ModelSource;
+
+/// A model whose tokenizer is given without a name.
+const UNNAMED_MODEL: &str = "model";
 
 /// A request router for LLM inference fleets.
 #[derive(Debug, Parser)]
 #[command(name = "switchtower", version, propagate_version = true, arg_required_else_help = false)]
 pub(crate) struct Arguments {
-    /// What to log, to stderr, for example `info` or `info,switchtower_selection=debug`.
-    #[arg(long, global = true, value_name = "FILTER", default_value = "warn")]
-    pub(crate) log: String,
+    /// What to log, to stderr, for example `info` or `info,switchtower_selection=debug` [default: warn; of `router` and
+    /// `worker`: info].
+    #[arg(long, global = true, value_name = "FILTER")]
+    pub(crate) log: Option<String>,
 
     #[command(subcommand)]
     pub(crate) subcommand: Subcommand,
@@ -20,6 +29,12 @@ pub(crate) struct Arguments {
 pub(crate) enum Subcommand {
     /// Try it: one router and simulated workers in one process, no other servers needed.
     Up(UpArguments),
+    /// Route requests for the workers of a cluster: the OpenAI API over etcd and NATS.
+    Router(RouterArguments),
+    /// Be a worker of a cluster, with simulated engines, or stand for a real engine.
+    Worker(WorkerArguments),
+    /// Look into a running cluster, and drain and resume its workers, through any router's admin address.
+    Ctl(CtlArguments),
     /// Compare policies: play a recorded trace through the router against simulated engines, in virtual time.
     Replay(ReplayArguments),
 }
@@ -40,13 +55,12 @@ pub(crate) struct UpArguments {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080", value_parser = address)]
     pub(crate) http: SocketAddr,
 
-    /// The name that clients call the model by [default: switchtower-demo].
-    #[arg(long, value_name = "NAME")]
-    pub(crate) model: Option<String>,
+    /// Where the admin API listens; nowhere unless given. It asks nobody who they are.
+    #[arg(long, value_name = "ADDRESS", value_parser = address)]
+    pub(crate) admin: Option<SocketAddr>,
 
-    /// A model's directory in the Hugging Face layout, or its tokenizer.json; the built-in model's unless given.
-    #[arg(long, value_name = "PATH")]
-    pub(crate) tokenizer: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) model: ModelArguments,
 
     /// The selection policy.
     #[arg(long, value_name = "NAME", default_value_t = switchtower_policy::KvRouterConfig::default().policy)]
@@ -64,6 +78,29 @@ pub(crate) struct UpArguments {
     /// all are. They never wait unless given.
     #[arg(long, value_name = "FRACTION")]
     pub(crate) queue_threshold: Option<f64>,
+}
+
+/// Which model. The same in every command.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ModelArguments {
+    /// The name that clients call the model by [default: switchtower-demo].
+    #[arg(long, value_name = "NAME")]
+    pub(crate) model: Option<String>,
+
+    /// A model's directory in the Hugging Face layout, or its tokenizer.json; the built-in model's unless given.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) tokenizer: Option<PathBuf>,
+}
+
+impl ModelArguments {
+    /// The model that they name; `None` if they name none.
+    pub(crate) fn source(&self) -> Option<ModelSource> {
+        match (&self.tokenizer, self.model.as_deref()) {
+            (Some(path), name) => Some(ModelSource::path(name.unwrap_or(UNNAMED_MODEL), path)),
+            (None, Some(name)) => Some(ModelSource::built_in_as(name)),
+            (None, None) => None,
+        }
+    }
 }
 
 fn address(text: &str) -> Result<SocketAddr, &'static str> {

@@ -2,7 +2,9 @@
 
 use crate::{
     arguments::{Arguments, Subcommand},
+    ctl::ctl,
     failure::Failure,
+    process::{self, WorkerRole},
     replay::replay,
     up::up,
 };
@@ -18,7 +20,11 @@ use switchtower_runtime::{
 /// The whole command with the built-in policies and those that are added.
 pub struct Command {
     catalogue: Result<Catalogue, CatalogueError>,
+    environment: Vec<(OsString, OsString)>,
 }
+
+/// What `up`, `replay` and `ctl` log unless told.
+const LOG: &str = "warn";
 
 impl Default for Command {
     fn default() -> Self {
@@ -30,7 +36,7 @@ impl Command {
     /// The command with the built-in policies.
     #[must_use]
     pub fn new() -> Self {
-        Self { catalogue: Ok(Catalogue::built_in()) }
+        Self { catalogue: Ok(Catalogue::built_in()), environment: Vec::new() }
     }
 
     /// Adds a policy, to be chosen by `name`. A name that is taken or no name fails the run.
@@ -40,10 +46,17 @@ impl Command {
         self
     }
 
-    /// Does what the process's arguments say.
+    /// Reads settings from these variables, those that begin with `SWITCHTOWER__`. None are read unless given.
+    #[must_use]
+    pub fn environment(mut self, variables: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
+        self.environment = variables.into_iter().collect();
+        self
+    }
+
+    /// Does what the process's arguments and environment say. The one place where the environment is read.
     #[must_use]
     pub fn run(self) -> ExitCode {
-        self.run_with(std::env::args_os())
+        self.environment(std::env::vars_os()).run_with(std::env::args_os())
     }
 
     /// Does what `arguments` say, the program's name first.
@@ -59,18 +72,52 @@ impl Command {
         self,
         arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>,
     ) -> Result<(), Failure> {
-        let arguments = Arguments::try_parse_from(arguments)?;
+        let Arguments { log, subcommand } = Arguments::try_parse_from(arguments)?;
         let catalogue = self.catalogue.map_err(Failure::configuration)?;
-        telemetry::init(&arguments.log, LogFormat::Auto).map_err(Failure::configuration)?;
-        match arguments.subcommand {
+        match subcommand {
             Subcommand::Up(arguments) => {
-                open_files::raise_limit();
-                let threads = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-                let threads =
-                    threads.map_err(|error| Failure::start(format!("cannot start threads: {error}")))?;
-                threads.block_on(up(arguments, catalogue))
+                start_log(log.as_deref().unwrap_or(LOG))?;
+                block_on(up(arguments, catalogue))
             }
-            Subcommand::Replay(arguments) => replay(&arguments, &catalogue),
+            Subcommand::Router(arguments) => match arguments.settings(log, self.environment, &catalogue)? {
+                Some(settings) => {
+                    start_log(&settings.log.filter)?;
+                    block_on(process::router(settings, catalogue))
+                }
+                None => Ok(()),
+            },
+            Subcommand::Worker(arguments) => match arguments.settings(log, self.environment)? {
+                Some(role) => {
+                    start_log(&role.settings().log.filter)?;
+                    block_on(be(role))
+                }
+                None => Ok(()),
+            },
+            Subcommand::Ctl(arguments) => {
+                start_log(log.as_deref().unwrap_or(LOG))?;
+                block_on(ctl(arguments))
+            }
+            Subcommand::Replay(arguments) => {
+                start_log(log.as_deref().unwrap_or(LOG))?;
+                replay(&arguments, &catalogue)
+            }
         }
     }
+}
+
+async fn be(role: WorkerRole) -> Result<(), Failure> {
+    match role {
+        WorkerRole::Simulated(settings) => process::worker(settings).await,
+        WorkerRole::EngineAgent(settings) => process::engine_agent(settings).await,
+    }
+}
+
+fn start_log(filter: &str) -> Result<(), Failure> {
+    telemetry::init(filter, LogFormat::Auto).map_err(Failure::configuration)
+}
+
+fn block_on(work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+    open_files::raise_limit();
+    let threads = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    threads.map_err(|error| Failure::start(format!("cannot start threads: {error}")))?.block_on(work)
 }

@@ -12,10 +12,14 @@
 //!
 //! Wiring only: arguments, configuration, telemetry, services, shutdown, exit code. This crate alone picks adapters.
 
+mod announce;
 mod arguments;
 mod command;
+mod ctl;
 mod failure;
+mod process;
 mod replay;
+mod settings;
 mod status;
 mod up;
 

@@ -2,6 +2,7 @@
 //! worker). Nobody has to listen: a stdout that is closed or full ends the talk, never the router. Called by `up`.
 
 use std::{collections::BTreeMap, fmt::Write as _, io::Write as _, time::Duration};
+use switchtower_frontend::BoundFrontend;
 use switchtower_selection::{PartitionLoads, SelectionHandle, SelectionTotals};
 
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -15,6 +16,13 @@ const WORKERS_SHOWN: usize = 16;
 /// Nobody takes it.
 pub(crate) fn say(line: &str) -> std::io::Result<()> {
     writeln!(std::io::stdout(), "{line}")
+}
+
+/// Where a router listens: what scripts that ask for port 0 read.
+pub(crate) fn listening(frontend: &BoundFrontend) -> String {
+    let http = frontend.local_addr();
+    let admin = frontend.admin_addr().map(|admin| format!(", admin API on http://{admin}"));
+    format!("listening on http://{http}{}", admin.unwrap_or_default())
 }
 
 /// Prints until it is dropped, or until nobody reads any more.

@@ -1,17 +1,14 @@
 //! `switchtower up`: an in-memory cluster, simulated workers and one router, in one process.
 
-use crate::{arguments::UpArguments, failure::Failure, status};
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use crate::{announce::announce, arguments::UpArguments, failure::Failure, status};
+use std::{sync::Arc, time::Duration};
 use switchtower_cluster::DistributedRuntime;
-use switchtower_frontend::HttpFrontend;
+use switchtower_frontend::{BoundFrontend, HttpFrontend};
 use switchtower_models::{EngineConfig, Model, ModelSource};
 use switchtower_policies::Catalogue;
 use switchtower_policy::KvRouterConfig;
-use switchtower_runtime::signals::Shutdown;
+use switchtower_runtime::{CancellationToken, signals::Shutdown};
 use switchtower_worker::{RunningWorker, SimulatedWorker, SimulatedWorkerConfig};
-
-/// The built-in model, where a tokenizer is given without a name for its model.
-const UNNAMED_MODEL: &str = "model";
 
 /// How long tasks may take to end once everything has drained.
 const STOP_DEADLINE: Duration = Duration::from_secs(5);
@@ -44,14 +41,17 @@ async fn serve(
     let frontend = HttpFrontend::default().catalogue(catalogue).bind(runtime.clone(), config).await?;
     let workers = start_workers(workers, &source, runtime).await?;
 
-    welcome(frontend.local_addr(), source.name(), workers.len());
+    welcome(&frontend, source.name(), workers.len());
     runtime.tasks().spawn_until_shutdown("status line", status::follow(frontend.selection()));
     let stopping = runtime.shutdown_token();
     runtime.tasks().spawn_named("signal", async move {
         shutdown.requested().await;
         stopping.cancel();
     });
+    let announcement =
+        announce(&frontend, runtime, &runtime.tasks().child_with_token("replica", CancellationToken::new()))?;
     frontend.serve().await;
+    announcement.end().await;
     for worker in workers {
         worker.drain(drain).await;
     }
@@ -66,18 +66,11 @@ fn engine_config(arguments: &UpArguments) -> EngineConfig {
         ..KvRouterConfig::default()
     };
     EngineConfig {
-        models: vec![model_source(arguments)],
+        models: vec![arguments.model.source().unwrap_or(ModelSource::BuiltIn)],
         http: arguments.http,
+        admin: arguments.admin,
         router,
         ..EngineConfig::default()
-    }
-}
-
-fn model_source(arguments: &UpArguments) -> ModelSource {
-    match (&arguments.tokenizer, arguments.model.as_deref()) {
-        (Some(path), name) => ModelSource::path(name.unwrap_or(UNNAMED_MODEL), path),
-        (None, Some(name)) => ModelSource::built_in_as(name),
-        (None, None) => ModelSource::BuiltIn,
     }
 }
 
@@ -110,9 +103,10 @@ async fn start_workers(
 }
 
 /// The URL, and something to try.
-fn welcome(address: SocketAddr, model: &str, workers: usize) {
+fn welcome(frontend: &BoundFrontend, model: &str, workers: usize) {
+    let address = frontend.local_addr();
     let lines = [
-        format!("listening on http://{address}"),
+        status::listening(frontend),
         format!("{workers} simulated workers serve `{model}`; try:"),
         format!("  curl -N http://{address}/v1/chat/completions -H 'content-type: application/json' \\"),
         format!(
