@@ -5,6 +5,7 @@ import itertools
 import openai
 import pytest
 
+from fleet import Fleet
 from tower import HANG_S, Tower
 
 _NUMBERS = itertools.count(1)
@@ -44,3 +45,11 @@ def long_prompt():
     """Many blocks of text that no test has sent before."""
     number = next(_NUMBERS)
     return " ".join(f"Prompt {number}: train {train} leaves from track {train * number % 97}." for train in range(200))
+
+
+@pytest.fixture
+def fleet():
+    """A cluster of this test's own: real servers, and no process yet."""
+    running = Fleet()
+    yield running
+    running.stop()

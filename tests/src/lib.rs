@@ -1,7 +1,9 @@
 //! What the tests across rooms share: where the repository is, which Rust files it holds, which rooms
-//! do no IO.
+//! do no IO, and real servers to test on.
 //!
 //! Only tests use it; it checks nothing itself.
+
+pub mod servers;
 
 use std::path::{Path, PathBuf};
 

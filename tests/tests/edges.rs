@@ -24,9 +24,16 @@ const ROOMS: &[(&str, &str, &[&str])] = &[
     ("scheduling", "shared", &["ids", "policy", "kv"]),
     ("engine-sim", "shared", &["ids", "kv"]),
     ("simulation", "shared", &["ids", "policy", "policies", "kv", "scheduling", "engine-sim"]),
+    ("proto", "proto", &[]),
     ("cluster", "shared", &["runtime"]),
+    ("etcd", "shared", &["runtime", "cluster"]),
+    ("nats", "shared", &["runtime", "cluster"]),
     ("models", "shared", &["policy"]),
-    ("selection", "shared", &["ids", "policy", "policies", "kv", "scheduling", "runtime", "cluster"]),
+    (
+        "selection",
+        "shared",
+        &["ids", "policy", "policies", "kv", "scheduling", "runtime", "proto", "cluster"],
+    ),
     (
         "frontend",
         "services",
@@ -42,6 +49,8 @@ const ROOMS: &[(&str, &str, &[&str])] = &[
             "simulation",
             "runtime",
             "cluster",
+            "etcd",
+            "nats",
             "models",
             "selection",
             "frontend",
@@ -57,7 +66,10 @@ const SANS_IO_LIBRARIES: &[&str] = &["hashbrown", "serde", "serde_json", "thiser
 
 /// Libraries that one room hides from all the others, tests included.
 const HIDDEN_LIBRARIES: &[(&str, &str)] = &[
+    ("async-nats", "nats"),
+    ("backoff", "runtime"),
     ("clap", "switchtower"),
+    ("etcd-client", "etcd"),
     ("minijinja", "models"),
     ("rustix", "runtime"),
     ("minijinja-contrib", "models"),

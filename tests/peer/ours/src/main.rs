@@ -82,6 +82,7 @@ fn record(worker: u64) -> WorkerRecord {
         max_batch_tokens: Some(8_192),
         taints: Default::default(),
         draining: false,
+        kv_events: true,
     }
 }
 
