@@ -81,9 +81,9 @@ class Server:
 class Etcd(Server):
     """One etcd server, asked over its JSON gateway."""
 
-    def __init__(self, program=None):
+    def __init__(self, program=None, port=None):
         self.program = program or programs("SWITCHTOWER_TEST_ETCD", "etcd-*")[-1]
-        self.port, self.peer_port = free_port(), free_port()
+        self.port, self.peer_port = port or free_port(), free_port()
         super().__init__()
 
     @property
@@ -154,10 +154,10 @@ def text(value):
 class Nats(Server):
     """One NATS server, with the lines of its configuration file."""
 
-    def __init__(self, program=None, config=""):
+    def __init__(self, program=None, config="", port=None):
         self.program = program or programs("SWITCHTOWER_TEST_NATS", "nats-server-*")[-1]
         self.config = config
-        self.port = free_port()
+        self.port = port or free_port()
         super().__init__()
 
     @property

@@ -20,6 +20,8 @@ pub(crate) fn router(state: Arc<FrontendState>) -> Router {
         .route("/health", get(probes::health))
         .route("/live", get(probes::live))
         .route("/ready", get(probes::ready))
+        .route("/healthz", get(probes::live))
+        .route("/readyz", get(probes::ready))
         .route("/metrics", get(probes::metrics))
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
