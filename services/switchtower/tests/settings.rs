@@ -115,10 +115,13 @@ fn invariant_9_print_config_hides_secrets() {
     assert!(said.contains("***") && said.contains("ann") && !said.contains("s3cret"), "{said}");
 }
 
+/// Flags, environment, and what the refusal says.
+type Case<'a> = (&'a [&'a str], &'a [(&'a str, &'a str)], &'a str);
+
 #[test]
 fn b154_what_cannot_be_is_refused_in_one_line_that_says_where_it_was_set() {
     let folder = folder("[http]\nport = 1");
-    let cases: [(&[&str], &[(&str, &str)], &str); 17] = [
+    let cases: [Case<'_>; 17] = [
         (&["router", "--config", "c.toml"], &[], "c.toml: there is no setting `http.port`"),
         (&["router", "--config", "none.toml"], &[], "cannot read the configuration none.toml"),
         (

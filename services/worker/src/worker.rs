@@ -15,7 +15,7 @@ use switchtower_models::Model;
 use switchtower_runtime::{
     CancellationToken, TaskGroup,
     http_server::{HttpServerOptions, serve},
-    retry::{RetryTimes, retry},
+    retry::{RetryTimes, retry_dependent},
 };
 use switchtower_selection::{
     records::WorkerRecord,
@@ -118,7 +118,7 @@ impl SimulatedWorker {
         times: RetryTimes,
         stop: &CancellationToken,
     ) -> Option<RunningWorker> {
-        let questions = retry("joining the bus", times, stop, || self.questions()).await?;
+        let questions = retry_dependent("joining the bus", times, stop, || self.questions()).await?;
         let running = self.serve(questions);
         stop.run_until_cancelled(running.registration.registered()).await?;
         Some(running)

@@ -16,6 +16,9 @@ use switchtower_runtime::{CancellationToken, retry::Failures};
 /// How the log calls this connection.
 const NAME: &str = "nats";
 
+/// How it calls what is done again and again without it.
+const ATTEMPT: &str = "connecting to nats";
+
 /// What to do about a refusal.
 const NEEDED_RIGHTS: &str = "the server refuses a subject: let the user publish and subscribe to \
                              `switchtower.CLUSTER.>` and `_INBOX.switchtower.CLUSTER.>`";
@@ -87,7 +90,7 @@ impl Monitor {
     fn connected(&self) {
         self.server_said.lock().take();
         self.health.connected();
-        self.failures.lock().succeeded(NAME);
+        self.failures.lock().succeeded(ATTEMPT);
         tracing::debug!(what = NAME, "connected");
     }
 
@@ -115,7 +118,7 @@ impl Monitor {
 
     fn failed(&self, error: &str) {
         let error = shortened(error);
-        self.failures.lock().failed(NAME, &error);
+        self.failures.lock().failed(ATTEMPT, &error);
         self.health.disconnected(error);
     }
 

@@ -57,12 +57,38 @@ impl Backoff {
 
 /// Attempts `op` until it succeeds or `stop` is cancelled, which gives `None` and drops an attempt under way.
 ///
-/// `name` says what is attempted: "connecting to X". An error is logged as a warning when its text differs from the one before it and else quietly, so that an outage is
-/// one line; so is the success after it.
-pub async fn retry<T, E, F, Fut>(
+/// `name` says what is attempted: "connecting to X". An error is logged as a warning when its text differs from the one
+/// before it and else quietly, so that an outage is one line; so is the success after it.
+pub async fn retry<T, E, F, Fut>(name: &str, times: RetryTimes, stop: &CancellationToken, op: F) -> Option<T>
+where
+    E: Display,
+    F: FnMut() -> Fut,
+    Fut: Future<Output = Result<T, E>>,
+{
+    attempt(name, times, stop, Failures::default(), op).await
+}
+
+/// As [`retry`], for what fails while a connection is away whose owner says so itself: logged for debugging only, so that an
+/// outage is one line and not one from each of its victims.
+pub async fn retry_dependent<T, E, F, Fut>(
     name: &str,
     times: RetryTimes,
     stop: &CancellationToken,
+    op: F,
+) -> Option<T>
+where
+    E: Display,
+    F: FnMut() -> Fut,
+    Fut: Future<Output = Result<T, E>>,
+{
+    attempt(name, times, stop, Failures::dependent(), op).await
+}
+
+async fn attempt<T, E, F, Fut>(
+    name: &str,
+    times: RetryTimes,
+    stop: &CancellationToken,
+    mut failures: Failures,
     mut op: F,
 ) -> Option<T>
 where
@@ -71,7 +97,6 @@ where
     Fut: Future<Output = Result<T, E>>,
 {
     let mut backoff = Backoff::new(times);
-    let mut failures = Failures::default();
     loop {
         match stop.run_until_cancelled(op()).await? {
             Ok(value) => {
@@ -89,15 +114,23 @@ where
 pub struct Failures {
     last: Option<String>,
     count: u64,
+    /// Whether somebody else says the outage.
+    dependent: bool,
 }
 
 impl Failures {
+    /// Failures of which nobody hears but those who debug: see [`retry_dependent`].
+    #[must_use]
+    pub fn dependent() -> Self {
+        Self { dependent: true, ..Self::default() }
+    }
+
     /// One more attempt failed.
     pub fn failed(&mut self, name: &str, error: &impl Display) {
         self.count = self.count.saturating_add(1);
         let (error, attempt) = (error.to_string(), self.count);
-        if self.last.as_ref() == Some(&error) {
-            tracing::debug!(attempt, error, "{name} failed again");
+        if self.dependent || self.last.as_ref() == Some(&error) {
+            tracing::debug!(what = name, attempt, error, "failed, trying again");
         } else {
             tracing::warn!(attempt, error, "{name} failed, trying again");
             self.last = Some(error);
@@ -106,10 +139,12 @@ impl Failures {
 
     /// It worked; forgets what failed before.
     pub fn succeeded(&mut self, name: &str) {
-        if self.count > 0 {
-            tracing::info!(failures = self.count, "{name} works again");
+        match (self.count, self.dependent) {
+            (0, _) => {}
+            (failures, true) => tracing::debug!(what = name, failures, "works again"),
+            (failures, false) => tracing::info!(failures, "{name} works again"),
         }
-        *self = Self::default();
+        *self = Self { dependent: self.dependent, ..Self::default() };
     }
 }
 

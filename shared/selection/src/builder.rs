@@ -20,7 +20,7 @@ use switchtower_policies::{Catalogue, UnknownPolicy};
 use switchtower_policy::{InvalidConfig, KvRouterConfig, WorkerSelectionPolicyFactory};
 use switchtower_runtime::{
     CancellationToken, OnError,
-    retry::{RetryTimes, retry},
+    retry::{RetryTimes, retry_dependent},
 };
 use tokio::sync::watch;
 
@@ -205,7 +205,9 @@ async fn subscribe_until(
 ) -> Option<Subscriptions> {
     match first {
         Some(subscriptions) => Some(subscriptions),
-        None => retry("following the cluster", RetryTimes::default(), stop, || subscribe(runtime)).await,
+        None => {
+            retry_dependent("following the cluster", RetryTimes::default(), stop, || subscribe(runtime)).await
+        }
     }
 }
 

@@ -19,7 +19,7 @@ use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
-    time::timeout,
+    time::{Instant, timeout},
 };
 
 /// Every etcd there is: see [`Program::find_all`].
@@ -154,16 +154,26 @@ impl Etcd {
     /// # Panics
     /// It refuses or does not answer.
     pub async fn ask(&self, path: &str, question: &Value) -> Value {
-        self.ask_as(None, path, question).await
+        let answer = post(self.member.client, path, question, None).await;
+        answer.unwrap_or_else(|error| panic!("etcd refused {path} {question}: {error:#}"))
     }
 
-    /// As [`ask`](Self::ask), with a user's token once users are enabled.
+    /// As [`ask`](Self::ask), as the user `root` once users are demanded. A token that runs out on the way is renewed.
     ///
     /// # Panics
     /// It refuses or does not answer.
-    pub async fn ask_as(&self, token: Option<&str>, path: &str, question: &Value) -> Value {
-        let answer = post(self.member.client, path, question, token).await;
-        answer.unwrap_or_else(|error| panic!("etcd refused {path} {question}: {error:#}"))
+    pub async fn ask_as_root(&self, password: &str, path: &str, question: &Value) -> Value {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let root = json!({"name": "root", "password": password});
+            let authenticated = self.ask("auth/authenticate", &root).await;
+            let answer = post(self.member.client, path, question, authenticated["token"].as_str()).await;
+            match answer {
+                Ok(answer) => return answer,
+                Err(error) if error.to_string().contains("auth token") && Instant::now() < end => {}
+                Err(error) => panic!("etcd refused {path} {question}: {error:#}"),
+            }
+        }
     }
 
     /// Revokes all leases there are: what a loss of the lease store looks like to clients.
@@ -200,15 +210,6 @@ impl Etcd {
         self.ask("auth/role/add", &json!({"name": "root"})).await;
         self.ask("auth/user/grant", &json!({"user": "root", "role": "root"})).await;
         self.ask("auth/enable", &json!({})).await;
-    }
-
-    /// A token of a user.
-    ///
-    /// # Panics
-    /// It refuses.
-    pub async fn token(&self, name: &str, password: &str) -> String {
-        let answer = self.ask("auth/authenticate", &json!({"name": name, "password": password})).await;
-        answer["token"].as_str().expect("a token").to_owned()
     }
 
     async fn until_ready(&mut self) -> anyhow::Result<()> {

@@ -37,8 +37,8 @@ impl fmt::Display for Program {
 }
 
 impl Program {
-    /// Every version there is: those that the environment variable `variable` lists, separated by colons; without it
-    /// `tests/.venv/bin/NAME`; without that the one on `PATH` or in `/usr/sbin`.
+    /// Every version there is: those that the environment variable `variable` lists, separated by colons; without it those
+    /// that `tests/run` put into `tests/.servers`; without these the one on `PATH` or in `/usr/sbin`.
     ///
     /// # Errors
     /// There is none, or one that is listed does not exist; says what to do.
@@ -49,14 +49,23 @@ impl Program {
             anyhow::ensure!(missing.is_none(), "{variable} names {missing:?}, which is not there");
             return Ok(programs);
         }
-        let venv = crate::repository().join("tests/.venv/bin");
+        let installed = Self::installed(name);
+        if !installed.is_empty() {
+            return Ok(installed);
+        }
         let searched = std::env::var_os("PATH").unwrap_or_default();
-        let folders = [venv].into_iter().chain(std::env::split_paths(&searched));
-        let path = folders.chain([PathBuf::from("/usr/sbin")]).map(|folder| folder.join(name));
+        let folders = std::env::split_paths(&searched).chain([PathBuf::from("/usr/sbin")]);
+        let path = folders.map(|folder| folder.join(name));
         let found = path.into_iter().find(|path| path.is_file()).with_context(|| {
             format!("no `{name}` found: run `tests/run` once, or set {variable} to one or more programs")
         })?;
         Ok(vec![Self { path: found }])
+    }
+
+    fn installed(name: &str) -> Vec<Self> {
+        let versions = ["debian", "pypi"].map(|version| format!("tests/.servers/{name}-{version}"));
+        let paths = versions.map(|version| crate::repository().join(version));
+        paths.into_iter().filter(|path| path.is_file()).map(|path| Self { path }).collect()
     }
 
     /// Its file's name.

@@ -171,9 +171,9 @@ impl WorkerArguments {
         let flags = if is_agent { self.agent_flags() } else { self.simulated_flags() };
         let mut settings = self.process.read(log, environment, flags)?;
         if is_agent {
-            settings.check_engine_agent()?
+            settings.check_engine_agent()?;
         } else {
-            settings.check_worker()?
+            settings.check_worker()?;
         }
         let role = if is_agent { WorkerRole::EngineAgent } else { WorkerRole::Simulated };
         Ok(self.process.unless_printed(settings)?.map(role))

@@ -65,7 +65,10 @@ impl Registrar {
                     self.ttl / 2
                 }
                 Err(error) => {
-                    failures.failed(WHAT, &error);
+                    // That the store is away is said by its connection.
+                    if !matches!(error, AttemptError::Discovery(DiscoveryError::Unavailable { .. })) {
+                        failures.failed(WHAT, &error);
+                    }
                     self.show(&record, RegistrationState::Pending { reason: error.to_string() });
                     backoff.next_delay()
                 }
@@ -146,7 +149,7 @@ impl Registrar {
         match &state {
             RegistrationState::Registered => tracing::info!(worker, "the worker is registered"),
             RegistrationState::Refused { reason } => {
-                tracing::warn!(worker, reason, "the worker's id is taken")
+                tracing::warn!(worker, reason, "the worker's id is taken");
             }
             RegistrationState::Replaced => tracing::error!(worker, "a later life has replaced this worker"),
             RegistrationState::Pending { .. } | RegistrationState::Ended => {}

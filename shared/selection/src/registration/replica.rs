@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 use switchtower_cluster::{Discovery, DiscoveryError, DistributedRuntime, Lease};
 use switchtower_runtime::{
     CancellationToken, TaskGroup,
-    retry::{RetryTimes, retry},
+    retry::{RetryTimes, retry_dependent},
 };
 use tokio::sync::watch;
 
@@ -38,7 +38,7 @@ pub fn announce(
     let (discovery, stopped) = (Arc::clone(runtime.discovery()), stop.clone());
     tasks.spawn_named("announcement", async move {
         let put = || put(&*discovery, &key, &json);
-        let lease = retry("announcing this router", RetryTimes::default(), &stopped, put).await;
+        let lease = retry_dependent("announcing this router", RetryTimes::default(), &stopped, put).await;
         told.send_replace(true);
         stopped.cancelled().await;
         if let Some(lease) = lease

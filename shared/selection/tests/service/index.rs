@@ -72,11 +72,12 @@ async fn a_state_larger_than_a_message_comes_in_chunks() {
     let bytes = seeds.len() * BLOCKS as usize * size_of::<u64>();
     assert!(bytes > fleet.runtime.bus().max_payload());
     log.publish(log.store(11, 5)).await;
-    for seed in seeds {
-        fleet.until_cached(seed, BLOCKS).await;
-    }
-    fleet.until_cached(1, 5).await;
+    // It waits for the state before it.
     fleet.until_cached(11, 5).await;
+    for seed in seeds {
+        assert_eq!(fleet.cached(seed, BLOCKS).await, BLOCKS);
+    }
+    assert_eq!(fleet.cached(1, 5).await, 5);
 }
 
 #[tokio::test]
