@@ -44,6 +44,7 @@ const ROOMS: &[(&str, &str, &[&str])] = &[
         "switchtower",
         "services",
         &[
+            "ids",
             "policy",
             "policies",
             "simulation",

@@ -136,8 +136,8 @@ fn b154_what_cannot_be_is_refused_in_one_line_that_says_where_it_was_set() {
         ),
         (&["router", "--queue-threshold", "-1"], &[], "router: `queue_threshold` is -1"),
         (&["router", "--no-such-flag"], &[], "unexpected argument '--no-such-flag'"),
-        (&["router", "--model", ""], &[], "name: `` cannot name a model"),
-        (&["router", "--policy", "none"], &[], "there is no policy `none`"),
+        (&["router", "--model", "", "--log", "off"], &[], "name: `` cannot name a model"),
+        (&["router", "--policy", "none"], &[], "there is no policy \"none\""),
         (&["router", "--log", "a=b=c"], &[], "log filter"),
         (&["worker"], &[], "the following required arguments were not provided: --sim"),
         (&["worker", "--sim", "--engine", "http://e:1"], &[], "cannot be used with"),
@@ -154,7 +154,7 @@ fn b154_what_cannot_be_is_refused_in_one_line_that_says_where_it_was_set() {
             "--ranks: `worker.ranks` is `many`: it must be a whole number",
         ),
         (&["worker", "--sim", "--listen", "0.0.0.0:0"], &[], "worker.listen is 0.0.0.0:0"),
-        (&["router", "--nats", "http://host:1"], &[], "nats"),
+        (&["router", "--nats", "http://host:1", "--log", "off"], &[], "nats"),
     ];
     for (arguments, variables, expected) in cases {
         let line = refused(folder.path(), arguments, variables);

@@ -102,9 +102,7 @@ impl ModelCard {
     /// # Errors
     /// [`CardError`] for the first field that is not.
     pub fn validate(&self) -> Result<(), CardError> {
-        if !is_model_name(&self.name) {
-            return Err(CardError::Name { name: self.name.chars().take(64).collect() });
-        }
+        check_name(&self.name)?;
         if self.context_length < 2 {
             return Err(CardError::ContextLength { tokens: self.context_length });
         }
@@ -119,6 +117,12 @@ impl ModelCard {
             None => Ok(()),
         }
     }
+}
+
+/// Refuses what cannot name a model.
+pub(crate) fn check_name(name: &str) -> Result<(), CardError> {
+    let shortened = || name.chars().take(64).collect();
+    if is_model_name(name) { Ok(()) } else { Err(CardError::Name { name: shortened() }) }
 }
 
 /// Whether `name` can name a model.

@@ -1,7 +1,10 @@
 //! What `HttpFrontend::run(runtime, engine_config)` takes: which models to serve, where to listen, how much to accept
 //! and how long to wait. Part of the configuration tree; read nowhere else.
 
-use crate::ModelSource;
+use crate::{
+    ModelSource,
+    card::{self, CardError},
+};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeSet,
@@ -73,6 +76,9 @@ pub enum EngineConfigError {
         /// The name.
         name: String,
     },
+    /// A model's name is none.
+    #[error("models: {0}")]
+    ModelName(#[from] CardError),
     /// A limit or timeout that lets nothing through.
     #[error("{field}: 0 lets nothing through: give at least 1")]
     Zero {
@@ -151,6 +157,9 @@ impl EngineConfig {
         let mut names = BTreeSet::new();
         if let Some(twice) = self.models.iter().find(|model| !names.insert(model.name())) {
             return Err(EngineConfigError::DuplicateModel { name: twice.name().to_owned() });
+        }
+        for model in &self.models {
+            card::check_name(model.name())?;
         }
         match self.sizes().into_iter().find(|(_, size)| *size == 0) {
             Some((field, _)) => Err(EngineConfigError::Zero { field }),

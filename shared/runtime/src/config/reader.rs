@@ -60,7 +60,7 @@ impl<'a> Reader<'a> {
         Self { node, path: Path::Root, redaction }
     }
 
-    fn located<T>(self, result: Result<T, Mismatch>) -> Result<T, Mismatch> {
+    pub(super) fn located<T>(self, result: Result<T, Mismatch>) -> Result<T, Mismatch> {
         result.map_err(|mismatch| mismatch.at(self.path, &self.node.source, || self.shown()))
     }
 

@@ -42,7 +42,8 @@ impl<'de> MapAccess<'de> for TableAccess<'_> {
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Mismatch> {
         let (key, node) = self.value.take().ok_or_else(|| Mismatch::wrong("a value without its key"))?;
         let path = Path::Key(&self.table.path, key);
-        seed.deserialize(Reader { node, path, redaction: self.table.redaction })
+        let value = Reader { node, path, redaction: self.table.redaction };
+        value.located(seed.deserialize(value))
     }
 }
 
@@ -67,6 +68,8 @@ impl<'de> SeqAccess<'de> for ListAccess<'_> {
             return Ok(None);
         };
         let path = Path::Index(&self.list.path, index);
-        seed.deserialize(Reader { node, path, redaction: self.list.redaction }).map(Some)
+        // What a type says after it has read the item whole still is about this item.
+        let item = Reader { node, path, redaction: self.list.redaction };
+        item.located(seed.deserialize(item)).map(Some)
     }
 }
