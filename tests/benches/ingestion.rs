@@ -64,10 +64,10 @@ struct Run {
 impl Run {
     async fn start(url: &str) -> anyhow::Result<Self> {
         let (name, tasks) = (ClusterName::from("ingestion"), TaskGroup::new());
-        let bus = NatsBus::connect(NatsOptions::new(url), &name, &tasks).await?;
+        let bus = connected(url, &name, &tasks).await?;
         answer_ranges(&bus, &tasks).await?;
         let memory = MemoryCluster::new("ingestion").runtime();
-        let routers_bus = NatsBus::connect(NatsOptions::new(url), &name, &tasks).await?;
+        let routers_bus = connected(url, &name, &tasks).await?;
         let runtime = DistributedRuntime::new(RuntimeParts {
             cluster_name: name,
             discovery: Arc::clone(memory.discovery()),
@@ -167,6 +167,14 @@ impl Run {
         );
         Ok(())
     }
+}
+
+async fn connected(url: &str, name: &ClusterName, tasks: &TaskGroup) -> anyhow::Result<NatsBus> {
+    let bus = NatsBus::connect(NatsOptions::new(url), name, tasks).await?;
+    while !bus.health().connected {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    Ok(bus)
 }
 
 /// Workers that have published nothing yet say so.
