@@ -60,6 +60,13 @@ pub(crate) fn hashes(seed: u32, blocks: u32) -> Vec<SequenceHash> {
     switchtower_kv::hash::block_hashes(&prompt(seed, blocks), size, Default::default())
 }
 
+/// The same prompt as an adapter of the model computes it.
+pub(crate) fn hashes_with(lora_name: &str, seed: u32, blocks: u32) -> Vec<SequenceHash> {
+    let size = std::num::NonZeroU32::new(16).unwrap();
+    let space = switchtower_kv::hash::HashSpace::new(Some(lora_name), None);
+    switchtower_kv::hash::block_hashes(&prompt(seed, blocks), size, space)
+}
+
 impl Fleet {
     pub(crate) async fn start(config: KvRouterConfig) -> Self {
         Self::with_options(config, SelectionOptions::default()).await
@@ -179,7 +186,11 @@ impl Log {
 
     /// Stores a prompt's blocks without publishing it.
     pub(crate) fn store(&self, seed: u32, blocks: u32) -> Vec<SequencedEvent> {
-        let stored = KvEvent::Stored { tier: Tier::Device, parent: None, blocks: hashes(seed, blocks) };
+        self.store_blocks(hashes(seed, blocks))
+    }
+
+    pub(crate) fn store_blocks(&self, blocks: Vec<SequenceHash>) -> Vec<SequencedEvent> {
+        let stored = KvEvent::Stored { tier: Tier::Device, parent: None, blocks };
         let mut events = Vec::new();
         self.publisher.lock().observe(&stored, &mut events).unwrap();
         events

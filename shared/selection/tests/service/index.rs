@@ -1,8 +1,9 @@
 //! The index follows the workers' logs, whatever gets lost on the way.
 
-use crate::fleet::{Fleet, Log, record, request};
+use crate::fleet::{Fleet, Log, hashes_with, record, request};
 use switchtower_cluster::Lease;
 use switchtower_policy::KvRouterConfig;
+use switchtower_selection::SelectionRequest;
 
 async fn fleet() -> Fleet {
     Fleet::start(KvRouterConfig { policy: "additive".into(), ..KvRouterConfig::default() }).await
@@ -28,6 +29,21 @@ async fn a_stored_prefix_attracts_its_prompt() {
     for _ in 0..8 {
         let selection = fleet.handle.select(request(7, 21)).await.unwrap();
         assert_eq!((selection.row.worker.0, selection.cached_tokens), (1, 320));
+    }
+}
+
+#[tokio::test]
+async fn b122_what_one_adapter_has_cached_is_no_other_adapters_and_not_the_bases() {
+    let fleet = fleet().await;
+    let log = Log::serve(&fleet.runtime, 10, 100).await;
+    let _one = fleet.join(record(1, 10)).await;
+    log.publish(log.store_blocks(hashes_with("lora-a", 7, 5))).await;
+    log.publish(log.store(8, 1)).await;
+    fleet.until_cached(8, 1).await;
+    for (lora_name, cached) in [(Some("lora-a"), 5), (Some("lora-b"), 0), (Some("lora-a1"), 0), (None, 0)] {
+        let asked = SelectionRequest { lora_name: lora_name.map(str::to_owned), ..request(7, 5) };
+        let scores = fleet.handle.overlap_scores(asked).await.unwrap();
+        assert_eq!(scores[0].1.total(), cached, "{lora_name:?}");
     }
 }
 
