@@ -14,10 +14,6 @@ use switchtower_runtime::signals::Shutdown;
 
 /// Serves until told to stop: then readiness fails, what is in flight ends, and the connections go.
 pub(crate) async fn router(settings: Settings, catalogue: Catalogue) -> Result<(), Failure> {
-    // What is wrong with the settings is said before anything about the servers is.
-    for policy in [&settings.router.policy, &settings.router.fallback_policy] {
-        catalogue.get(policy).map_err(Failure::configuration)?;
-    }
     let adapters = Adapters::connect(&settings).await?;
     let served = serve(&settings, catalogue, &adapters).await;
     let closed = adapters.close().await;
